@@ -1,0 +1,52 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.ready
+KERNEL := CMakeLists.txt $(wildcard src/_kernels/*)
+PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
+export OMP_NUM_THREADS ?= 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-slow check format bench docs clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 12
+
+setup: $(STAMP)  ## build .venv with every extra, versions pinned by constraints.txt
+
+$(STAMP): pyproject.toml constraints.txt $(KERNEL)
+	@echo "setting up $(VENV) (a few minutes the first time)"
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) install torch==2.13.0
+	$(PIP) install -c constraints.txt scikit-build-core nanobind ninja
+	$(PIP) install -c constraints.txt --no-build-isolation -e '.[flower,bench,docs,dev]'
+	@touch $@
+
+demo: $(STAMP)  ## a 20-second tour of the sketches
+	$(BIN)/python examples/tour.py
+
+test: $(STAMP)  ## all tests but the slow ones
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+test-slow: $(STAMP)  ## the long tests: real kills, real browsers, real networks
+	$(BIN)/python -m pytest -m slow --timeout 3600
+
+check: $(STAMP)  ## formatting, lint, types, layers
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+format: $(STAMP)  ## rewrite the code in the house format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(STAMP)  ## measure the kernels and the engine
+	$(BIN)/desketch bench kernels --json benchmarks/results/kernels.json
+
+docs: $(STAMP)  ## regenerate the tables of README and docs from benchmarks/results
+	$(BIN)/python docs/generate.py
+
+clean:  ## remove everything that was built
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

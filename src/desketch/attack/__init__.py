@@ -1,0 +1,1 @@
+"""What a sketch leaks: reconstruction in the sketch domain, and an audit."""

@@ -1,0 +1,1 @@
+"""The ``desketch`` command: one file per subcommand."""

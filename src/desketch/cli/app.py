@@ -1,0 +1,53 @@
+"""The ``desketch`` command: a table of subcommands, each imported only when it is asked for."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+import click
+import typer
+from rich.console import Console
+
+from desketch.errors import DesketchError
+
+__all__ = ["COMMANDS", "main"]
+
+# name -> (one line of help, module that holds `command`); the order is the order of `desketch --help`
+COMMANDS: dict[str, tuple[str, str]] = {
+    "bench": ("Measure the kernels or the engine against peers.", "desketch.cli.bench"),
+}
+
+
+class _LazyGroup(click.Group):
+    """List every command from the table; import a command's module when it runs."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        app = import_module(COMMANDS[name][1]).app
+        command = typer.main.get_command(app)
+        command.name = name
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (line, _) in COMMANDS.items()])
+
+
+@click.group(cls=_LazyGroup, help="Train over thin wires: sketched, quantised, private, audited.")
+@click.version_option(package_name="desketch")
+def cli() -> None:
+    """Entry of the command tree."""
+
+
+def main() -> None:
+    """Run the command; a DesketchError becomes one clear message and exit code 2, never a traceback."""
+    try:
+        cli()
+    except DesketchError as error:
+        Console(stderr=True).print(f"[bold red]{type(error).__name__}[/]: {error}", highlight=False, soft_wrap=True)
+        sys.exit(2)

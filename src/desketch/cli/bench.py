@@ -1,0 +1,12 @@
+"""``desketch bench``: measure the kernels or the engine against peers, in one process."""
+
+from __future__ import annotations
+
+import typer
+
+app = typer.Typer(help="Measure the kernels or the engine against peers.", no_args_is_help=True)
+
+
+@app.callback()
+def bench() -> None:
+    """Measure, interleaved with the peers, as multiples of one read of the data."""

@@ -1,0 +1,1 @@
+"""Other engines that move the same bytes: Flower and PyTorch DDP."""

@@ -1,0 +1,1 @@
+"""Differential privacy: mechanisms, events, accountants and audits."""

@@ -1,0 +1,1 @@
+"""Data sets, partitions and models to train on."""

@@ -1,0 +1,1 @@
+"""Constants, bounds and plans from the paper's theorems: floats only, no torch."""

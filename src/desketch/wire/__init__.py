@@ -1,0 +1,1 @@
+"""Frames and codecs: how b numbers become bytes, and back, strictly."""
