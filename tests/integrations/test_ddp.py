@@ -1,0 +1,138 @@
+"""The DDP hook on real gloo processes: equal ranks, the promised moments, and training as good as plain DDP."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from desketch import Key, draw
+from desketch.errors import InputError
+from desketch.integrations.ddp import SketchState, _pack_f16, _unpack_f16
+
+WORKER = Path(__file__).with_name("ddp_worker.py")
+
+
+DRAWS = 400
+# name -> (scenario of the worker, its options): everything one group of processes does, since starting it is the cost
+PAIR = {
+    "equal": ("equal_ranks", {"family": "countsketch"}),
+    "moments countsketch": ("moments", {"family": "countsketch", "draws": DRAWS}),
+    "moments srht": ("moments", {"family": "srht", "draws": DRAWS}),
+    "learn": ("learn", {"steps": 400, "compression": 4, "lr_factor": 0.5}),
+    "resume": ("resume", {}),
+    "mismatch": ("mismatch", {}),
+    "overflow": ("overflow", {}),
+}
+TRIO = {"equal": ("equal_ranks", {"family": "srht"})}
+
+
+def run(folder, world, scenarios):
+    (folder / "scenarios.pkl").write_bytes(pickle.dumps(scenarios))
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, str(WORKER), str(rank), str(world), str(folder)],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(world)
+    ]
+    try:
+        logs = [p.communicate(timeout=300)[0] for p in processes]
+    finally:
+        for p in processes:
+            p.kill()
+    assert [p.returncode for p in processes] == [0] * world, "\n".join(logs)
+    return [torch.load(folder / f"rank{rank}.pt", weights_only=False) for rank in range(world)]
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    return run(tmp_path_factory.mktemp("pair"), 2, PAIR)
+
+
+@pytest.fixture(scope="module")
+def trio(tmp_path_factory):
+    return run(tmp_path_factory.mktemp("trio"), 3, TRIO)
+
+
+@pytest.mark.parametrize("group", ["pair", "trio"])
+def test_ranks_stay_bit_equal_through_the_bucket_rebuild(group, request):
+    first, *others = (seen["equal"] for seen in request.getfixturevalue(group))
+    for name, seen in first.items():
+        assert all(torch.equal(seen["w"], other[name]["w"]) for other in others), name
+        stats = seen["stats"]
+        d = seen["w"].numel()
+        assert stats.steps == 8
+        assert stats.bytes_plain == 8 * d * 4
+        # six sketched steps of d/4 numbers, two warm ones of d; the f16 codec (and an f16 bucket) halves them
+        size = {"f32": 4, "f16": 2, "fp16_wrapper": 2}[name]
+        warm = 2 if name == "fp16_wrapper" else 4
+        assert stats.bytes_sent == pytest.approx(2 * d * warm + 6 * d * size / 4, rel=0.01)
+    distance = (first["f16"]["w"] - first["f32"]["w"]).norm() / first["f32"]["w"].norm()
+    assert 0 < distance < 0.01
+
+
+@pytest.mark.parametrize("family", ["countsketch", "srht"])
+def test_the_gradient_used_has_mean_g_and_the_predicted_energy(pair, family):
+    seen, other = (rank[f"moments {family}"] for rank in pair)
+    plain, used = seen["plain"].double(), seen["used"].double()
+    assert torch.equal(seen["used"], other["used"])
+    d = plain.numel()
+    alpha = draw(family, d=d, b=-(-d // 8), key=Key(0)).alpha
+    # <used, g>/|g|² has mean 1; every random direction of the mean error is a z-score of its own
+    along = used @ plain / plain.square().sum()
+    assert abs((along.mean() - 1) / (along.std() / DRAWS**0.5)) < 4.5
+    v = torch.randn(d, 16, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    errors = (used - plain) @ v
+    assert ((errors.mean(0) / (errors.std(0) / DRAWS**0.5)).abs() < 4.5).all()
+    energy = used.square().sum(1) / plain.square().sum()
+    assert abs((energy.mean() - (1 + alpha)) / (energy.std() / DRAWS**0.5)) < 4.5
+    assert seen["note"].noise_scale == pytest.approx(1 + alpha, rel=0.15)
+    assert seen["note"].lr_factor == pytest.approx((1 + alpha) ** -0.5, rel=0.08)
+
+
+def test_a_small_net_learns_as_well_as_with_plain_ddp(pair):
+    seen, other = (rank["learn"] for rank in pair)
+    assert torch.equal(seen["w"], other["w"])
+    assert seen["plain"] > 0.9
+    assert seen["sketched"] >= seen["plain"] - 0.015
+
+
+def test_a_pickled_state_continues_the_same_stream(pair):
+    seen = pair[0]["resume"]
+    assert torch.equal(seen["pickled"]["w"], seen["kept"]["w"])
+    assert seen["pickled"]["step"] == 6
+    assert seen["pickled"]["stats"] == seen["kept"]["stats"]
+
+
+def test_ranks_with_different_keys_are_refused(pair):
+    assert all("SketchStates differ" in rank["mismatch"]["error"] for rank in pair)
+
+
+def test_an_overflow_stays_visible(pair):
+    assert all(rank["overflow"] == {"f32": True, "f16": True} for rank in pair)
+
+
+def test_f16_rows_round_relative_to_their_own_scale():
+    rows = torch.randn(3, 1001, generator=torch.Generator().manual_seed(0)) * torch.tensor([[1e-30], [1.0], [1e30]])
+    rows[1, :10] = 0
+    back = _unpack_f16(_pack_f16(rows))
+    assert ((back - rows).abs() <= rows.abs() * 2**-11 + rows.abs().amax(1, keepdim=True) * 2**-25).all()
+    assert torch.equal(_unpack_f16(_pack_f16(torch.zeros(2, 3))), torch.zeros(2, 3))
+
+
+@pytest.mark.parametrize(
+    "bad", [{"family": "fourier"}, {"compression": 0.5}, {"compression": float("nan")}, {"codec": "int3"}]
+)
+def test_bad_arguments_are_refused(bad):
+    with pytest.raises(InputError):
+        SketchState(key=Key(0), **bad)
