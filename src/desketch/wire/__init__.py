@@ -1,1 +1,28 @@
 """Frames and codecs: how b numbers become bytes, and back, strictly."""
+
+from __future__ import annotations
+
+from desketch.wire.codecs import CODEC_TABLE, Codec
+from desketch.wire.frame import CODECS, FAMILY_CODES, KINDS, Fields, Header, pack, peek, run_id, split, unpack
+from desketch.wire.messages import Batch, decode, decode_batch, encode, encode_batch, frame_size
+
+__all__ = [
+    "CODECS",
+    "CODEC_TABLE",
+    "FAMILY_CODES",
+    "KINDS",
+    "Batch",
+    "Codec",
+    "Fields",
+    "Header",
+    "decode",
+    "decode_batch",
+    "encode",
+    "encode_batch",
+    "frame_size",
+    "pack",
+    "peek",
+    "run_id",
+    "split",
+    "unpack",
+]

@@ -1,0 +1,216 @@
+"""Codecs: b numbers to bytes and back, one class each, for n messages at a time.
+
+==========  ===========================================================  =====================
+name        what it does                                                 bytes
+==========  ===========================================================  =====================
+``f32``     little-endian float32                                        4 b
+``f16``     little-endian half precision, rounded to nearest             2 b
+``int8``    stochastic rounding to -127..127 times a scale per 256       b + 2 ⌈b/256⌉
+``int4``    stochastic rounding to -7..7 times a scale per 256           ⌈b/2⌉ + 2 ⌈b/256⌉
+``sign1``   signs times one scale |s|²/|s|₁ (EDEN)                       ⌈b/8⌉ + 4
+==========  ===========================================================  =====================
+
+Stochastic rounding is unbiased: E[⌊v + U⌋] = v for U uniform on [0, 1).  The one-bit code is unbiased for randomly
+rotated vectors (Vargaftik et al., "EDEN: Communication-efficient and robust distributed mean estimation for federated
+learning", ICML 2022): an SRHT sketch is one already, any other vector is rotated here by the frame's public key.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from desketch.errors import InputError, WireError
+from desketch.keys import Key
+from desketch.wire.frame import Header
+from desketch.wire.rotation import rotate, rotate_back
+
+__all__ = ["BLOCK", "CODEC_TABLE", "Codec"]
+
+Floats = npt.NDArray[np.float32]
+Bytes = npt.NDArray[np.uint8]
+BLOCK = 256
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
+
+
+class Codec(ABC):
+    """How the rows of an ``(n, b)`` float32 array become n payloads of equal size."""
+
+    name: str
+    stochastic: bool = False
+
+    @abstractmethod
+    def size(self, b: int) -> int:
+        """Bytes of one payload."""
+
+    @abstractmethod
+    def encode(self, values: Floats, header: Header, rounding: Sequence[Key]) -> Bytes:
+        """Encode finite rows; ``rounding`` holds a key per row when the codec is stochastic."""
+
+    @abstractmethod
+    def decode(self, payload: Bytes, header: Header) -> Floats:
+        """Decode ``(n, size)`` bytes; raise a `WireError` naming ``scale`` or ``payload`` for values never encoded."""
+
+
+class Float(Codec):
+    """Plain little-endian floating point."""
+
+    def __init__(self, name: str, dtype: str) -> None:
+        self.name, self._dtype = name, np.dtype(dtype)
+
+    def size(self, b: int) -> int:
+        """Bytes of one payload."""
+        return b * self._dtype.itemsize
+
+    def encode(self, values: Floats, header: Header, rounding: Sequence[Key]) -> Bytes:
+        """Round to nearest."""
+        with np.errstate(over="ignore", under="ignore"):
+            out = values.astype(self._dtype)
+        if not np.isfinite(out).all():
+            raise WireError(f"values: magnitude {np.abs(values).max():.3g} overflows {self.name}; use int8 or f32")
+        return out.view(np.uint8)
+
+    def decode(self, payload: Bytes, header: Header) -> Floats:
+        """Widen to float32."""
+        return _finite(payload.view(self._dtype).astype(np.float32), "payload")
+
+
+class Integer(Codec):
+    """Unbiased stochastic rounding to ``bits``-bit integers with one bfloat16 scale per block of 256 numbers.
+
+    The scale is max|v| / L over the block, L = 2^{bits-1} - 1, rounded up to bfloat16 so that nothing is clipped.
+    """
+
+    stochastic = True
+
+    def __init__(self, bits: int) -> None:
+        self.name, self._bits, self._levels = f"int{bits}", bits, 2 ** (bits - 1) - 1
+
+    def size(self, b: int) -> int:
+        """Bytes of one payload."""
+        return 2 * -(-b // BLOCK) + -(-b * self._bits // 8)
+
+    def encode(self, values: Floats, header: Header, rounding: Sequence[Key]) -> Bytes:
+        """Scales first, then the integers."""
+        n, b = values.shape
+        blocks = -(-b // BLOCK)
+        padded = np.zeros((n, blocks * BLOCK), dtype=np.float32)
+        padded[:, :b] = values
+        tiles = padded.reshape(n, blocks, BLOCK)
+        code = _bfloat16_above(np.abs(tiles).max(axis=2).astype(np.float64) / self._levels)
+        scale = _from_bfloat16(code)
+        steps = np.divide(tiles, scale[:, :, None], out=np.zeros_like(tiles), where=scale[:, :, None] > 0)
+        lifted = steps.reshape(n, -1)[:, :b] + _uniform(rounding, b)
+        q = np.clip(np.floor(lifted), -self._levels, self._levels).astype(np.int8)
+        return np.concatenate([code.astype("<u2").view(np.uint8).reshape(n, -1), self._pack(q)], axis=1)
+
+    def decode(self, payload: Bytes, header: Header) -> Floats:
+        """Multiply every integer by its block's scale: one float32 product each."""
+        n, b = len(payload), header.b
+        blocks = -(-b // BLOCK)
+        code = np.ascontiguousarray(payload[:, : 2 * blocks]).view("<u2")
+        scale = _from_bfloat16(code)
+        if not (np.isfinite(scale) & (code < 0x8000)).all() or scale.max() > _FLOAT32_MAX / self._levels:
+            raise WireError(
+                f"scale: a block scale is not a finite non-negative number below {3.4e38 / self._levels:.3g}"
+            )
+        q = self._unpack(payload[:, 2 * blocks :], b)
+        if (np.abs(q.astype(np.int16)) > self._levels).any():
+            raise WireError(f"payload: an integer lies outside -{self._levels}..{self._levels}")
+        return (q.astype(np.float32) * np.repeat(scale, BLOCK, axis=1)[:, :b]).reshape(n, b)
+
+    def _pack(self, q: npt.NDArray[np.int8]) -> Bytes:
+        if self._bits == 8:
+            return q.view(np.uint8)
+        nibbles = np.zeros((len(q), q.shape[1] + q.shape[1] % 2), dtype=np.uint8)
+        nibbles[:, : q.shape[1]] = q.view(np.uint8) & 15
+        return nibbles[:, 0::2] | nibbles[:, 1::2] << 4
+
+    def _unpack(self, raw: Bytes, b: int) -> npt.NDArray[np.int8]:
+        if self._bits == 8:
+            return raw.view(np.int8)
+        nibbles = np.stack([raw & 15, raw >> 4], axis=2).reshape(len(raw), -1)
+        if nibbles[:, b:].any():
+            raise WireError("payload: the padding nibble is not zero")
+        return (nibbles[:, :b] ^ 8).astype(np.int8) - np.int8(8)
+
+
+class Sign(Codec):
+    """One bit a number and one float32 scale; vectors that are not SRHT sketches are rotated first."""
+
+    name = "sign1"
+
+    def size(self, b: int) -> int:
+        """Bytes of one payload."""
+        return 4 + -(-b // 8)
+
+    def encode(self, values: Floats, header: Header, rounding: Sequence[Key]) -> Bytes:
+        """Scale |s|²/|s|₁, then the bits of s < 0, low bit first."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            s = _finite(values if header.family == "srht" else rotate(values, header.key), "values")
+        norm1 = np.abs(s).sum(axis=1, dtype=np.float64)
+        norm2 = np.square(s, dtype=np.float64).sum(axis=1)
+        scale = np.divide(norm2, norm1, out=np.zeros_like(norm1), where=norm1 > 0).astype("<f4")
+        bits = np.packbits(s < 0, axis=1, bitorder="little")
+        return np.concatenate([scale[:, None].view(np.uint8), bits], axis=1)
+
+    def decode(self, payload: Bytes, header: Header) -> Floats:
+        """Scale times signs, rotated back exactly and multiplied once."""
+        scale = np.ascontiguousarray(payload[:, :4]).view("<f4").astype(np.float32)
+        if not (np.isfinite(scale) & ~np.signbit(scale)).all():
+            raise WireError("scale: the scale is not a finite non-negative number")
+        bits = np.unpackbits(payload[:, 4:], axis=1, bitorder="little")
+        if bits[:, header.b :].any():
+            raise WireError("payload: the padding bits are not zero")
+        signs = np.float32(1) - np.float32(2) * bits[:, : header.b].astype(np.float32)
+        if header.family != "srht":
+            signs = rotate_back(signs, header.key)
+        with np.errstate(over="ignore"):
+            return _finite(signs * scale, "scale")
+
+
+CODEC_TABLE: dict[str, Codec] = {
+    codec.name: codec for codec in (Float("f32", "<f4"), Float("f16", "<f2"), Integer(8), Integer(4), Sign())
+}
+
+
+def rows(values: Any, b: int) -> Floats:
+    """Turn torch or NumPy values of shape ``(n, b)`` into finite contiguous float32 rows."""
+    if hasattr(values, "detach"):
+        values = values.detach().cpu().numpy()
+    with np.errstate(over="ignore"):
+        out = np.ascontiguousarray(values, dtype=np.float32)
+    if out.ndim != 2 or out.shape[1] != b:
+        raise InputError(f"values must have shape (n, {b}) as the header says, got {out.shape}")
+    bad = np.flatnonzero(~np.isfinite(out).all(axis=1))
+    if bad.size:
+        raise WireError(f"values: rows {bad[:5].tolist()} hold NaN, infinity or float32 overflow; refuse these clients")
+    return out
+
+
+def _uniform(rounding: Sequence[Key], b: int) -> Floats:
+    """A row of b uniforms on the grid of 2^-24 per key, from NumPy's Philox4x64 stream of the key's bits."""
+    draws = [np.random.Philox(key=int.from_bytes(key.bits, "little")).random_raw(-(-b // 2)) for key in rounding]
+    words = np.stack(draws).astype("<u8", copy=False).view("<u4")[:, :b]
+    return (words >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
+
+
+def _bfloat16_above(x: npt.NDArray[np.float64]) -> npt.NDArray[np.uint16]:
+    """The least bfloat16 that is not below x >= 0 (by float32 rounding of x), never zero for x > 0."""
+    bits = x.astype(np.float32).view(np.uint32)
+    code = ((bits.astype(np.uint64) + 0xFFFF) >> 16).astype(np.uint16)
+    return np.where((x > 0) & (code == 0), np.uint16(1), code)
+
+
+def _from_bfloat16(code: npt.NDArray[np.uint16]) -> Floats:
+    return (code.astype(np.uint32) << np.uint32(16)).view(np.float32)
+
+
+def _finite(values: Floats, field: str) -> Floats:
+    if not np.isfinite(values).all():
+        raise WireError(f"{field}: a number is not finite in float32")
+    return values

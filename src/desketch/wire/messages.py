@@ -1,0 +1,120 @@
+"""Encode and decode: codec and frame together, for one message or for a whole cohort at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from desketch.errors import InputError, WireError
+from desketch.keys import Key
+from desketch.wire.codecs import CODEC_TABLE, Codec, rows
+from desketch.wire.frame import Header, pack, unpack
+
+__all__ = ["Batch", "decode", "decode_batch", "encode", "encode_batch", "frame_size"]
+
+Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What a cohort sent: ``values[i]`` and ``weights[i]`` come from ``senders[i]``; ``refused`` says why not."""
+
+    senders: tuple[int, ...]
+    values: Floats
+    weights: npt.NDArray[np.float64]
+    refused: Mapping[int, str]
+
+
+def encode(values: Any, header: Header, *, rounding: Key | None = None) -> bytes:
+    """Encode b numbers (torch or NumPy) as one frame; int8 and int4 draw their rounding from the key ``rounding``.
+
+    The rounding key must differ between senders and rounds, e.g. ``key.fold_in("rounding", client, t)``: equal keys
+    make equal rounding errors, which then do not average out.  It need not be secret, and receivers do not need it.
+    """
+    single = values[None] if hasattr(values, "shape") else np.asarray(values, dtype=np.float32)[None]
+    return encode_batch(single, header, weights=None, rounding=None if rounding is None else [rounding])[0]
+
+
+def encode_batch(
+    values: Any, header: Header, *, weights: Sequence[float] | None = None, rounding: Sequence[Key] | None = None
+) -> list[bytes]:
+    """Encode the rows of an ``(n, b)`` array as n frames, bit-equal to n calls of `encode`.
+
+    ``weights`` overrides the header's weight row by row; ``rounding`` gives a key per row, required by int8 and int4.
+    """
+    codec = _codec(header)
+    x = rows(values, header.b)
+    for name, given in (("weights", weights), ("rounding", rounding)):
+        if given is not None and len(given) != len(x):
+            raise InputError(f"{name} must have one entry per row, got {len(given)} for {len(x)} rows")
+    if codec.stochastic and rounding is None:
+        raise InputError(f"codec {codec.name} rounds at random: pass rounding keys, e.g. key.fold_in('rounding', c, t)")
+    if len(x) == 0:
+        return []
+    payloads = codec.encode(x, header, rounding or ())
+    headers = [header] * len(x) if weights is None else [replace(header, weight=float(w)) for w in weights]
+    return [pack(head, payload.tobytes()) for head, payload in zip(headers, payloads, strict=True)]
+
+
+def decode(frame: bytes | memoryview, expect: Header) -> tuple[Header, Floats]:
+    """Decode one frame strictly against ``expect`` (all but the weight); return the header as sent and b float32."""
+    header, payload = _payload(frame, expect)
+    return header, _codec(expect).decode(payload[None], expect)[0]
+
+
+def decode_batch(frames: Mapping[int, bytes], expect: Header) -> Batch:
+    """Decode a cohort's frames together; a bad frame is refused with its reason and the others go on."""
+    payloads: dict[int, npt.NDArray[np.uint8]] = {}
+    weights: dict[int, float] = {}
+    refused: dict[int, str] = {}
+    for sender, frame in frames.items():
+        try:
+            header, payloads[sender] = _payload(frame, expect)
+            weights[sender] = header.weight
+        except WireError as error:
+            refused[sender] = str(error)
+    values = _decode_rows(payloads, expect, refused)
+    senders = tuple(sender for sender in frames if sender not in refused)
+    return Batch(senders, values, np.array([weights[sender] for sender in senders]), refused)
+
+
+def frame_size(header: Header) -> int:
+    """Bytes of a frame with this header, without encoding anything."""
+    return len(pack(header, b"\0" * _codec(header).size(header.b)))
+
+
+def _codec(header: Header) -> Codec:
+    if header.codec not in CODEC_TABLE:
+        raise InputError(f"codec {header.codec!r} carries an opaque payload: use pack and unpack")
+    return CODEC_TABLE[header.codec]
+
+
+def _payload(frame: bytes | memoryview, expect: Header) -> tuple[Header, npt.NDArray[np.uint8]]:
+    codec = _codec(expect)
+    header, payload = unpack(frame, expect)
+    if len(payload) != codec.size(expect.b):
+        raise WireError(
+            f"payload length: got {len(payload)} bytes, {codec.name} of b={expect.b} takes {codec.size(expect.b)}"
+        )
+    return header, np.frombuffer(payload, dtype=np.uint8)
+
+
+def _decode_rows(payloads: Mapping[int, npt.NDArray[np.uint8]], expect: Header, refused: dict[int, str]) -> Floats:
+    """All rows in one pass; only when that fails, row by row to find out whose fault it is."""
+    codec = _codec(expect)
+    if not payloads:
+        return np.empty((0, expect.b), dtype=np.float32)
+    try:
+        return codec.decode(np.stack(list(payloads.values())), expect)
+    except WireError:
+        good = []
+        for sender, payload in payloads.items():
+            try:
+                good.append(codec.decode(payload[None], expect))
+            except WireError as error:
+                refused[sender] = str(error)
+        return np.concatenate(good) if good else np.empty((0, expect.b), dtype=np.float32)
