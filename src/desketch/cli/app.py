@@ -15,6 +15,7 @@ __all__ = ["COMMANDS", "main"]
 
 # name -> (one line of help, module that holds `command`); the order is the order of `desketch --help`
 COMMANDS: dict[str, tuple[str, str]] = {
+    "account": ("State the epsilon of a run, or calibrate its noise.", "desketch.cli.account"),
     "bench": ("Measure the kernels or the engine against peers.", "desketch.cli.bench"),
 }
 

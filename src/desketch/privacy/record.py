@@ -1,0 +1,82 @@
+"""The privacy of a run as a file, ``privacy.json``: what was promised to whom, what was spent, what may be spent."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from desketch.errors import InputError, PrivacyError
+from desketch.privacy.calibrate import Budget
+from desketch.privacy.events import Ledger
+
+__all__ = ["PrivacyRecord", "read_configuration", "read_record", "write_record"]
+
+# numbers a configuration may carry, at its top level or in its section "dp"
+_CONFIGURED = ("examples", "batch", "local_steps", "rounds", "sampling_rate", "noise_multiplier", "delta", "epsilon")
+
+
+@dataclass(frozen=True)
+class PrivacyRecord:
+    """What a run promises (``claim``: mechanism, unit, adjacency, sampler, observer), its ledger and its budget."""
+
+    claim: Mapping[str, str]
+    ledger: Ledger
+    budget: Budget | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        budget = None if self.budget is None else asdict(self.budget)
+        return {"claim": dict(self.claim), "ledger": self.ledger.to_dict(), "budget": budget}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> PrivacyRecord:
+        """Rebuild a record; refuse what is not one."""
+        try:
+            budget = None if data["budget"] is None else Budget(**data["budget"])
+            return cls(dict(data["claim"]), Ledger.from_dict(data["ledger"]), budget)
+        except (KeyError, TypeError) as error:
+            raise PrivacyError(f"this is not a privacy record ({error!r}); expected what write_record writes") from None
+
+
+def write_record(path: Path, record: PrivacyRecord) -> None:
+    """Write atomically: a reader sees the old record or the new one."""
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(json.dumps(record.to_dict(), indent=2) + "\n")
+    os.replace(partial, path)
+
+
+def read_record(path: Path) -> PrivacyRecord:
+    """Read a record that `write_record` wrote."""
+    return PrivacyRecord.from_dict(_mapping(path, json.loads))
+
+
+def read_configuration(path: Path) -> dict[str, Any]:
+    """Return the numbers an accountant needs from a run's configuration file, YAML or JSON."""
+    import yaml
+
+    data = _mapping(path, yaml.safe_load)
+    section = data.get("dp")
+    merged = {**data, **(section if isinstance(section, Mapping) else {})}
+    return {name: _number(name, merged[name]) for name in _CONFIGURED if merged.get(name) is not None}
+
+
+def _number(name: str, value: Any) -> float:
+    """Read YAML 1.1's strings such as 1e-5 as the numbers they are meant to be."""
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        raise InputError(f"{name} must be a number, got {value!r}") from None
+
+
+def _mapping(path: Path, parse: Callable[[str], Any]) -> Mapping[str, Any]:
+    try:
+        data = parse(path.read_text())
+    except Exception as error:  # each parser has its own tree of errors
+        raise InputError(f"cannot read {path}: {error}") from None
+    if not isinstance(data, Mapping):
+        raise InputError(f"{path} holds {type(data).__name__}, expected a mapping of names to values")
+    return data
