@@ -8,6 +8,7 @@ same load of the machine; figures are medians over steps, measured after the buc
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import statistics
@@ -34,27 +35,27 @@ def model() -> Any:
     from torch.nn.parallel import DistributedDataParallel
 
     layers: list[nn.Module] = []
-    for width, following in zip(WIDTHS, WIDTHS[1:], strict=False):
+    for width, following in itertools.pairwise(WIDTHS):
         layers += [nn.Linear(width, following), nn.ReLU()]
     return DistributedDataParallel(nn.Sequential(*layers[:-1]), bucket_cap_mb=25)
 
 
 def numbers() -> int:
     """d, the number of weights."""
-    return sum((a + 1) * b for a, b in zip(WIDTHS, WIDTHS[1:], strict=False))
+    return sum((a + 1) * b for a, b in itertools.pairwise(WIDTHS))
 
 
 def power_numbers(rank: int) -> int:
     """What PowerSGD sends per step: both factors of the matrices it compresses, everything else plain."""
     total = 0
-    for a, b in zip(WIDTHS, WIDTHS[1:], strict=False):
+    for a, b in itertools.pairwise(WIDTHS):
         factors = (a + b) * min(rank, a, b)
         total += b + (factors if factors * 2 < a * b else a * b)
     return total
 
 
 def hooks() -> dict[str, tuple[Any, Any, int]]:
-    """name -> (state, hook, bytes of payload per step)."""
+    """Map a name to (state, hook, bytes of payload per step)."""
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 
     from desketch.integrations.ddp import SketchState, sketch_hook

@@ -219,9 +219,9 @@ def _mean_f16(x: torch.Tensor, group: Group) -> Future[torch.Tensor]:
     received = torch.empty_like(sent := _pack_f16(parts))
     dist.all_to_all_single(received, sent, group=group)
     mean = _pack_f16(_unpack_f16(received).mean(dim=0, keepdim=True))
-    everyone = torch.empty_like(sent).view(-1)
-    future = dist.all_gather_into_tensor(everyone, mean.view(-1), group=group, async_op=True).get_future()
-    return future.then(lambda _: _unpack_f16(everyone.view(n, -1)).view(-1)[: x.numel()])
+    everyone = torch.empty_like(sent)
+    future = dist.all_gather(list(everyone.unbind()), mean[0], group=group, async_op=True).get_future()
+    return future.then(lambda _: _unpack_f16(everyone).view(-1)[: x.numel()])
 
 
 def _pack_f16(rows: torch.Tensor) -> torch.Tensor:
