@@ -1,0 +1,86 @@
+"""AutoStep: the server step eta_t from the broadcasts alone, no tuning and no bytes.
+
+De-sketching returns u = Rᵀy with |u|² about (d/b)|y|²: mostly noise, so the best step falls with sqrt(b/d), and how far
+is learned.  Three parts, each a function of what is on the wire:
+
+    start   eta_1 = sqrt(b/d) clip(|w0| / |y_1|, 1, 4): the first step is |y_1| long, longer while w0 dwarfs it;
+    bound   u_t is multiplied by min(1, c / |y_t|): the first, largest updates would drown w0 in noise;
+    learn   with q = <u_{t+1}, s_t> = <y_{t+1}, R_{t+1} s_t> and rho = sqrt(d/b) q / (|y_{t+1}| |s_t|),
+            eta_{t+1} = eta_t exp(kappa g clip(rho, -2, 1)),  g = 1 / (1 + d/b²)
+            (a hypergradient: the step was too short if the next update still points along it; g is the share of rho's
+            variance that is signal).
+
+Norms and products are taken in float64 and eta is rounded to 16 significant bits, so that replicas on machines which
+sum in another order still agree on every bit of w.
+"""
+
+from __future__ import annotations
+
+from math import exp, frexp, inf, ldexp, sqrt
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from desketch.fed.update import Update
+
+__all__ = ["AutoStep", "norm", "round16"]
+
+
+class AutoStep:
+    """State of the rule: the current step, and the bound c that the first broadcast fixes."""
+
+    kappa = 0.3
+    longest_start = 4.0
+    reach = 0.25  # c / |w0|
+
+    def __init__(self) -> None:
+        self.eta = 0.0
+        self.bound = inf
+
+    def observe(self, w: Tensor, update: Update, s: Tensor | None) -> Update:
+        """Learn eta from update t and the step s before it; return the update, bounded."""
+        if self.eta == 0.0:
+            self._start(norm(w), update)
+        elif s is not None:
+            self._learn(update, s)
+        if update.norm <= self.bound:
+            return update
+        return Update(update.vector * round16(self.bound / update.norm), update.norm, update.b)
+
+    def _start(self, w_norm: float, update: Update) -> None:
+        if update.norm == 0.0:
+            return
+        ratio = min(max(w_norm / update.norm, 1.0), self.longest_start)
+        self.eta = round16(ratio * sqrt(update.b / update.vector.numel()))
+        self.bound = self.reach * w_norm or inf
+
+    def _learn(self, update: Update, s: Tensor) -> None:
+        d, b = s.numel(), update.b
+        length = update.norm * norm(s)
+        rho = sqrt(d / b) * _dot(update.vector, s) / length if length else 0.0
+        self.eta = round16(self.eta * exp(self.kappa / (1 + d / b**2) * min(max(rho, -2.0), 1.0)))
+
+    def state_dict(self) -> dict[str, Any]:
+        """The rule's two numbers."""
+        return {"eta": self.eta, "bound": None if self.bound == inf else self.bound}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from `state_dict`."""
+        self.eta = float(state["eta"])
+        self.bound = inf if state["bound"] is None else float(state["bound"])
+
+
+def norm(v: Tensor) -> float:
+    """|v|, summed in float64."""
+    return float(torch.linalg.vector_norm(v, dtype=torch.float64))
+
+
+def _dot(u: Tensor, v: Tensor) -> float:
+    return float(torch.dot(u.double(), v.double()))
+
+
+def round16(x: float) -> float:
+    """Round to 16 significant bits."""
+    mantissa, exponent = frexp(x)
+    return ldexp(round(mantissa * 65536), exponent - 16)

@@ -1,0 +1,148 @@
+"""Channel: how updates cross the wire, both ways; everything that differs between two methods is a Channel.
+
+`SketchChannel` is the paper's enc_t / dec_t: the client sends R_t Δw_c, the server averages sketches without ever
+leaving R^b, and everyone de-sketches the broadcast with the SAME R_t = draw(family, key.fold_in("round", t)).  (The
+printed algorithm applies dec_t to a sketch made with enc_{t-1}; taken literally it does not converge.)
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from desketch import wire
+from desketch.errors import ConfigError, InputError
+from desketch.fed.auto_step import norm
+from desketch.fed.mechanism import SketchMechanism
+from desketch.fed.update import Update
+from desketch.keys import Key
+from desketch.sketches import Sketch, draw
+
+__all__ = ["Channel", "ServerStep", "SketchChannel", "weighted_mean"]
+
+
+@dataclass(frozen=True)
+class ServerStep:
+    """What a server made of a round; ``broadcast`` is None when no update could be used, ``refused`` says why."""
+
+    broadcast: bytes | None
+    participants: tuple[int, ...]
+    refused: Mapping[int, str] = field(default_factory=dict)
+
+
+class Channel(ABC):
+    """Both directions of a round; client state, where a method needs it, is kept by client id."""
+
+    name: str
+    d: int
+
+    @abstractmethod
+    def encode_updates(
+        self, t: int, deltas: Tensor, *, clients: Sequence[int], weights: Sequence[float]
+    ) -> list[bytes]:
+        """Client side: one frame for each row of ``deltas (n, d)``."""
+
+    @abstractmethod
+    def server_step(self, t: int, frames: Mapping[int, bytes]) -> ServerStep:
+        """Server side: decode strictly, refuse and name bad frames, average, encode the broadcast."""
+
+    @abstractmethod
+    def decode_broadcast(self, t: int, frame: bytes) -> Update:
+        """Every replica, the server's too: what the server optimiser is fed with."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """State to checkpoint: a tree of tensors and JSON values."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from `state_dict`; a channel that keeps no state has nothing to load."""
+        if state:
+            raise InputError(f"channel {self.name} keeps no state, got {sorted(state)}; resume with the same method")
+
+
+class SketchChannel(Channel):
+    """Sketch, quantise, frame; the server averages decoded sketches."""
+
+    name = "sketch"
+
+    def __init__(
+        self,
+        *,
+        d: int,
+        b: int,
+        key: Key,
+        family: str = "srht",
+        codec: str = "int4",
+        codec_down: str | None = None,
+        run: int = 0,
+        mechanism: SketchMechanism | None = None,
+        options: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
+        self.d, self.b, self.key, self.family = d, b, key, family
+        self.codec, self.codec_down, self.run = codec, codec_down or codec, run
+        self.mechanism, self.options = mechanism, dict(options)
+        self._drawn: tuple[int, Sketch] | None = None
+        self.sketch_at(0)  # a family or b that cannot be drawn is refused here, not in round 1
+        self._header(0, "update"), self._header(0, "broadcast")
+
+    @classmethod
+    def at_compression(cls, compression: float, *, d: int, key: Key, **options: Any) -> SketchChannel:
+        """The channel whose sketch holds d / compression numbers."""
+        if not compression >= 1:
+            raise ConfigError(f"compression is d/b and must be at least 1, got {compression}")
+        return cls(d=d, b=max(1, round(d / compression)), key=key, **options)
+
+    def sketch_at(self, t: int) -> Sketch:
+        """R_t, the same for every party."""
+        if self._drawn is None or self._drawn[0] != t:
+            self._drawn = t, draw(self.family, d=self.d, b=self.b, key=self.key.fold_in("round", t), **self.options)
+        return self._drawn[1]
+
+    def encode_updates(
+        self, t: int, deltas: Tensor, *, clients: Sequence[int], weights: Sequence[float]
+    ) -> list[bytes]:
+        """enc_t: R_t Δw_c as a frame."""
+        return self.encode_sketches(t, self.sketch_at(t).sketch(deltas), clients=clients, weights=weights)
+
+    def encode_sketches(
+        self, t: int, sketches: Tensor, *, clients: Sequence[int], weights: Sequence[float]
+    ) -> list[bytes]:
+        """Frames of sketches that are already made; under client-level DP they are clipped and weigh alike."""
+        if self.mechanism:
+            sketches, weights = self.mechanism.guard(sketches), [1.0] * len(clients)
+        rounding = [self.key.fold_in("rounding", client, t) for client in clients]
+        return wire.encode_batch(sketches, self._header(t, "update"), weights=weights, rounding=rounding)
+
+    def server_step(self, t: int, frames: Mapping[int, bytes]) -> ServerStep:
+        """The mean of the decoded sketches, encoded again; the server never sees more than R^b."""
+        batch = wire.decode_batch(frames, self._header(t, "update"))
+        if self.mechanism is None and not batch.senders:
+            return ServerStep(None, (), batch.refused)
+        values = torch.from_numpy(batch.values)
+        y = self.mechanism.average(values) if self.mechanism else weighted_mean(values, torch.from_numpy(batch.weights))
+        broadcast = wire.encode(y, self._header(t, "broadcast"), rounding=self.key.fold_in("rounding", "server", t))
+        return ServerStep(broadcast, batch.senders, batch.refused)
+
+    def decode_broadcast(self, t: int, frame: bytes) -> Update:
+        """dec_t: u = R_tᵀ y with the R_t that made y."""
+        y = torch.from_numpy(wire.decode(frame, self._header(t, "broadcast"))[1])
+        return Update(self.sketch_at(t).desketch(y), norm(y), self.b)
+
+    def _header(self, t: int, kind: str) -> wire.Header:
+        codec = self.codec_down if kind == "broadcast" else self.codec
+        key = self.key.fold_in("round", t)
+        return wire.Header(
+            run=self.run, round=t, family=self.family, d=self.d, b=self.b, key=key, codec=codec, kind=kind
+        )
+
+
+def weighted_mean(values: Tensor, weights: Tensor) -> Tensor:
+    """Σ weights_i values_i / Σ weights_i over the rows, summed in float64."""
+    share = weights.double() / weights.double().sum()
+    return (share @ values.double()).float()

@@ -1,0 +1,108 @@
+"""FlatModel: a torch module seen as a function of one flat vector w in R^d, as the paper's f_c(w) is.
+
+Trainable parameters are laid out in the module's own order; frozen ones stay constants.  The loss of a batch is any
+``loss(output, y)`` that averages over the examples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.functional import cross_entropy
+from torch.nn.modules.dropout import _DropoutNd
+
+from desketch.errors import InputError
+
+__all__ = ["FlatModel", "Loss"]
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+class FlatModel:
+    """A module and its loss as functions of ``w``: `loss`, `predict`, `unflatten`, `evaluate`."""
+
+    def __init__(self, module: nn.Module, loss: Loss = cross_entropy) -> None:
+        self.module = module.train()
+        self.batch_loss = loss
+        trainable = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
+        _refuse(module, trainable)
+        self.names = [name for name, _ in trainable]
+        self.shapes = [tuple(p.shape) for _, p in trainable]
+        self.sizes = [prod(shape) for shape in self.shapes]
+        self.d = sum(self.sizes)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters live."""
+        return next(self.module.parameters()).device
+
+    @property
+    def draws_noise(self) -> bool:
+        """Whether a training forward is random (dropout)."""
+        return any(isinstance(m, _DropoutNd) and m.p > 0 for m in self.module.modules())
+
+    def flatten(self) -> Tensor:
+        """A copy of the module's current parameters as w."""
+        parameters = dict(self.module.named_parameters())
+        return torch.cat([parameters[name].detach().reshape(-1) for name in self.names])
+
+    def unflatten(self, w: Tensor) -> dict[str, Tensor]:
+        """Views of ``w (..., d)`` by parameter name, each ``(..., *shape)``."""
+        parts = torch.split(w, self.sizes, dim=-1)
+        return {
+            name: part.view(*w.shape[:-1], *shape)
+            for name, part, shape in zip(self.names, parts, self.shapes, strict=True)
+        }
+
+    def load(self, w: Tensor) -> nn.Module:
+        """Write w into the module and return it."""
+        parameters = dict(self.module.named_parameters())
+        with torch.no_grad():
+            for name, value in self.unflatten(w).items():
+                parameters[name].copy_(value)
+        return self.module
+
+    def predict(self, w: Tensor, x: Tensor) -> Tensor:
+        """The module's output at w."""
+        return functional_call(self.module, self.unflatten(w), (x,))
+
+    def loss(self, w: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        """The mean loss of a batch at w."""
+        return self.batch_loss(self.predict(w, x), y)
+
+    def gradient(self, w: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        """The gradient of `loss` in w, as one flat vector."""
+        leaf = w.detach().requires_grad_(True)
+        (g,) = torch.autograd.grad(self.loss(leaf, x, y), leaf)
+        return g
+
+    @torch.no_grad()
+    def evaluate(self, w: Tensor, x: Tensor, y: Tensor, *, batch: int = 2048) -> dict[str, float]:
+        """Mean loss and accuracy of w on (x, y), without dropout."""
+        self.module.eval()
+        loss, hits = 0.0, 0
+        for xs, ys in zip(torch.split(x, batch), torch.split(y, batch), strict=True):
+            output = self.predict(w, xs)
+            loss += float(self.batch_loss(output, ys)) * len(ys)
+            hits += int((output.argmax(-1) == ys).sum())
+        self.module.train()
+        return {"loss": loss / len(y), "accuracy": hits / len(y)}
+
+
+def _refuse(module: nn.Module, trainable: list[tuple[str, nn.Parameter]]) -> None:
+    """Refuse what a sketch of parameter changes cannot carry."""
+    if not trainable:
+        raise InputError(f"{type(module).__name__} has no trainable parameter; unfreeze at least one")
+    for name, child in module.named_modules():
+        if getattr(child, "track_running_stats", False):
+            raise InputError(
+                f"layer {name or 'module'} ({type(child).__name__}) keeps running statistics, not parameters: "
+                "they would differ between replicas; use GroupNorm (or LayerNorm, or track_running_stats=False)"
+            )
+    for name, p in trainable:
+        if p.dtype != torch.float32:
+            raise InputError(f"parameter {name} has dtype {p.dtype}; sketches carry float32: call module.float() first")

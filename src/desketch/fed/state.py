@@ -1,0 +1,70 @@
+"""A run's state as bytes: a tree of tensors, bytes and JSON values in one safetensors blob.
+
+Tensors and bytes become safetensors entries named by their path; everything else is JSON in the blob's metadata.  The
+same blob travels to an absentee as a checkpoint and lies on disk, so its length is what is counted.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from desketch.errors import RunError
+
+__all__ = ["join", "pack", "split", "unpack"]
+
+_SEP = "/"
+
+
+def split(tree: Any, path: str = "") -> tuple[Any, dict[str, Tensor]]:
+    """Split a tree into its JSON part, where each tensor is ``{"$tensor": path}``, and its tensors by path."""
+    if isinstance(tree, Tensor):
+        return {"$tensor": path}, {path: tree.detach().contiguous()}
+    if isinstance(tree, bytes):
+        return {"$bytes": path}, {path: torch.frombuffer(bytearray(tree), dtype=torch.uint8) if tree else _EMPTY}
+    if not isinstance(tree, dict | list | tuple):
+        return tree, {}
+    items = tree.items() if isinstance(tree, dict) else enumerate(tree)
+    parts = {str(name): split(value, f"{path}{_SEP}{name}" if path else str(name)) for name, value in items}
+    tensors = {name: value for _, found in parts.values() for name, value in found.items()}
+    plain = {name: value for name, (value, _) in parts.items()}
+    return (plain if isinstance(tree, dict) else list(plain.values())), tensors
+
+
+def join(plain: Any, tensors: dict[str, Tensor]) -> Any:
+    """Undo `split`."""
+    if isinstance(plain, list):
+        return [join(value, tensors) for value in plain]
+    if not isinstance(plain, dict):
+        return plain
+    if set(plain) == {"$tensor"}:
+        return tensors[plain["$tensor"]]
+    if set(plain) == {"$bytes"}:
+        return tensors[plain["$bytes"]].numpy().tobytes()
+    return {name: join(value, tensors) for name, value in plain.items()}
+
+
+def pack(tree: dict[str, Any]) -> bytes:
+    """The tree as one safetensors blob."""
+    plain, tensors = split(tree)
+    return save(tensors, metadata={"state": json.dumps(plain)})
+
+
+def unpack(blob: bytes) -> dict[str, Any]:
+    """The tree of a blob made by `pack`."""
+    try:
+        length = int.from_bytes(blob[:8], "little")
+        header = json.loads(blob[8 : 8 + length])
+        return join(json.loads(header["__metadata__"]["state"]), load(blob))
+    except (SafetensorError, KeyError, ValueError) as error:
+        raise RunError(
+            f"a checkpoint of {len(blob)} bytes cannot be read ({error}); fetch or write it again"
+        ) from error
+
+
+_EMPTY = torch.zeros(0, dtype=torch.uint8)

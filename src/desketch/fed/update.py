@@ -1,0 +1,18 @@
+"""Update: a broadcast after decoding, which is all that a replica's server optimiser may look at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+__all__ = ["Update"]
+
+
+@dataclass(frozen=True)
+class Update:
+    """The mean update u = Rᵀy (d,), and the norm |y| and length b of the sketch y that was on the wire."""
+
+    vector: Tensor
+    norm: float
+    b: int

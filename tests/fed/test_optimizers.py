@@ -1,0 +1,110 @@
+"""Server optimisers against torch.optim, and the automatic step's invariants."""
+
+from __future__ import annotations
+
+from math import sqrt
+
+import pytest
+import torch
+
+from desketch.errors import InputError
+from desketch.fed import OPTIMIZERS, Update, make_optimizer
+
+
+def _updates(n: int = 8, d: int = 50) -> list[Update]:
+    g = torch.Generator().manual_seed(4)
+    return [Update(torch.randn(d, generator=g), 1.0, d) for _ in range(n)]
+
+
+@pytest.mark.parametrize("name", ["sgd", "momentum", "nesterov"])
+def test_constant_updates_move_w_by_eta_each(name: str) -> None:
+    w, u = torch.zeros(5), torch.arange(5.0)
+    optimizer = make_optimizer(name, eta_global=0.5)
+    for _ in range(7):
+        optimizer.apply(w, Update(u.clone(), 1.0, 5))
+    torch.testing.assert_close(w, 3.5 * u)
+
+
+def test_momentum_is_torch_s_without_the_warm_up() -> None:
+    w, reference = torch.zeros(50), torch.zeros(50, requires_grad=True)
+    ours = make_optimizer("momentum", eta_global=1.0)
+    theirs = torch.optim.SGD([reference], lr=0.1, momentum=0.9)
+    steps = []
+    for t, update in enumerate(_updates(), start=1):
+        before = w.clone()
+        ours.apply(w, update)
+        reference.grad = -update.vector
+        old = reference.detach().clone()
+        theirs.step()
+        steps.append(((w - before) * (1 - 0.9**t), reference.detach() - old))
+    for mine, expected in steps:
+        torch.testing.assert_close(mine, expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("amsgrad", [False, True])
+def test_adam_is_torch_s(amsgrad: bool) -> None:
+    updates = _updates()
+    floor = 1e-3 * float(updates[0].vector.norm()) / sqrt(50)
+    w, reference = torch.zeros(50), torch.zeros(50, requires_grad=True)
+    ours = make_optimizer("amsgrad" if amsgrad else "adam", eta_global=0.1)
+    theirs = torch.optim.Adam([reference], lr=0.1, betas=(0.9, 0.99), eps=floor)
+    for update in updates[: 1 if amsgrad else None]:  # torch takes the maximum before its bias correction
+        ours.apply(w, update)
+        reference.grad = -update.vector
+        theirs.step()
+    torch.testing.assert_close(w, reference.detach(), rtol=1e-4, atol=1e-6)
+
+
+def test_amsgrad_never_forgets_a_large_update() -> None:
+    optimizer = make_optimizer("amsgrad", eta_global=0.1)
+    adam = make_optimizer("adam", eta_global=0.1)
+    w, v = torch.zeros(1), torch.zeros(1)
+    for size in (100.0, *[1.0] * 300):
+        before, before_adam = w.clone(), v.clone()
+        optimizer.apply(w, Update(torch.tensor([size]), size, 1))
+        adam.apply(v, Update(torch.tensor([size]), size, 1))
+    assert (w - before) < 0.2 * (v - before_adam)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("eta_global", ["auto", 0.2])
+def test_a_restored_optimizer_takes_the_same_steps(name: str, eta_global: object) -> None:
+    updates = _updates()
+    a, b = (make_optimizer(name, eta_global=eta_global) for _ in range(2))  # type: ignore[arg-type]
+    w = torch.ones(50)
+    for update in updates[:4]:
+        a.apply(w, update)
+    v = w.clone()
+    b.load_state_dict(a.state_dict())
+    for update in updates[4:]:
+        a.apply(w, update)
+        b.apply(v, update)
+    assert torch.equal(w, v)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_the_first_automatic_step_is_as_long_as_the_sketch(name: str) -> None:
+    d, b = 4000, 100
+    u = torch.randn(d, generator=torch.Generator().manual_seed(1))
+    y_norm = float(u.norm()) * sqrt(b / d)
+    w = torch.zeros(d)
+    make_optimizer(name).apply(w, Update(u, y_norm, b))
+    assert float(w.norm()) == pytest.approx(y_norm, rel=1e-3)
+
+
+def test_the_automatic_step_grows_along_a_line_and_shrinks_on_reversal() -> None:
+    u = torch.ones(100)
+    straight, zigzag = make_optimizer("sgd"), make_optimizer("sgd")
+    w, v = torch.zeros(100), torch.zeros(100)
+    for t in range(10):
+        straight.apply(w, Update(u, 10.0, 100))
+        zigzag.apply(v, Update(u * (-1) ** t, 10.0, 100))
+    assert zigzag.eta < 0.1 < 1.0 < straight.eta
+
+
+def test_wrong_arguments_are_named() -> None:
+    for arguments in ({"name": "lion"}, {"eta_global": -1.0}, {"eta_global": "fast"}, {"beta": 1.0}):
+        with pytest.raises(InputError):
+            make_optimizer(**arguments)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="build the same"):
+        make_optimizer("sgd").load_state_dict(make_optimizer("adam").state_dict())

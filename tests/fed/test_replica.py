@@ -1,0 +1,88 @@
+"""Absentees: missed broadcasts or a checkpoint, whichever is smaller; either way the same bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from desketch.errors import RunError
+from desketch.fed import CatchUp, Federation, Replica, ReplicaLog, make_optimizer, run
+from desketch.fed.state import pack, unpack
+
+Build = Callable[..., Federation]
+
+
+def _fresh(f: Federation) -> Replica:
+    return Replica(f.w0, optimizer=make_optimizer("momentum"), channel=f.channel)
+
+
+def test_an_absentee_catches_up_bit_for_bit_either_way(build: Build) -> None:
+    f = build(codec="f32")
+    run(f, rounds=9)
+    few, all_of_it = _fresh(f), _fresh(f)
+    few.catch_up(f.server.log.package(0, f.server.replica.checkpoint))
+    all_of_it.catch_up(CatchUp(0, 9, checkpoint=f.server.replica.checkpoint()))
+    run(f, rounds=12)
+    for replica in (few, all_of_it):
+        package = f.server.log.package(replica.version, f.server.replica.checkpoint)
+        assert package.checkpoint is None
+        replica.catch_up(package)
+        assert replica.digest() == f.server.replica.digest()
+
+
+def test_the_smaller_package_is_sent(build: Build) -> None:
+    f = build(codec="f32")
+    seen = set()
+    for t in range(1, 45):
+        run(f, rounds=t)
+        package = f.server.log.package(0, f.server.replica.checkpoint)
+        size = len(f.server.replica.checkpoint())
+        missed = t * len(f.server.log.package(t - 1, f.server.replica.checkpoint).broadcasts[0][1])
+        assert package.size <= min(size, missed) + 16  # a state's JSON numbers vary by some digits
+        seen.add(package.checkpoint is None)
+    assert seen == {True, False}
+
+
+def test_the_log_forgets_what_a_checkpoint_replaces() -> None:
+    log = ReplicaLog(d=10)
+    for t in range(1, 100):
+        log.append(t, b"x" * 10)
+        log.package(0, lambda: b"c" * 60)
+    assert len(log.package(97, lambda: b"c" * 60).broadcasts) == 2
+    assert log.package(5, lambda: b"c" * 60).checkpoint is not None
+    copy = ReplicaLog(d=10)
+    copy.load_state_dict(unpack(pack(log.state_dict())))
+    assert copy.package(95, lambda: b"") == log.package(95, lambda: b"")
+
+
+def test_rounds_without_an_update_are_stepped_over(build: Build) -> None:
+    f = build()
+    run(f, rounds=2)
+    f.server.step({})
+    run(f, rounds=5)
+    replica = _fresh(f)
+    replica.catch_up(f.server.log.package(0, f.server.replica.checkpoint))
+    assert (replica.version, replica.digest()) == (5, f.server.replica.digest())
+
+
+def test_gaps_and_rubbish_are_refused(build: Build) -> None:
+    f = build()
+    run(f, rounds=4)
+    with pytest.raises(RunError, match="catch up"):
+        _fresh(f).apply(2, None)
+    with pytest.raises(RunError, match="its version"):
+        _fresh(f).catch_up(f.server.log.package(2, f.server.replica.checkpoint))
+    with pytest.raises(RunError, match="cannot be read"):
+        _fresh(f).catch_up(CatchUp(0, 4, checkpoint=b"\0" * 40))
+    with pytest.raises(RunError, match="one model"):
+        Replica(torch.zeros(3), optimizer=make_optimizer(), channel=f.channel)
+
+
+def test_states_survive_packing() -> None:
+    tree = {"a": [1, 2.5, None, {"b": torch.arange(3.0)}], "frames": b"abc", "none": b"", "c": {"d": "text"}}
+    back = unpack(pack(tree))
+    assert back["a"][:3] == [1, 2.5, None]
+    assert torch.equal(back["a"][3]["b"], torch.arange(3.0))
+    assert (back["frames"], back["none"], back["c"]) == (b"abc", b"", {"d": "text"})

@@ -1,0 +1,204 @@
+"""Algorithm 1: replicas, averages, attendance, refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from desketch import Key
+from desketch.errors import BudgetError, InputError
+from desketch.fed import (
+    OPTIMIZERS,
+    Attendance,
+    ClientData,
+    Federation,
+    LocalWork,
+    Observer,
+    Privacy,
+    Replica,
+    RoundRecord,
+    SketchChannel,
+    client_round,
+    make_average,
+    make_optimizer,
+    run,
+)
+
+Build = Callable[..., Federation]
+
+
+def test_training_learns_untuned(build: Build, log: Any) -> None:
+    run(build(), rounds=40, observer=log)
+    assert log.records[-1].metrics["accuracy"] > 0.85 > log.records[0].metrics["accuracy"]
+
+
+def test_one_round_of_plain_sgd_is_the_paper_s_update(build: Build) -> None:
+    f = build(optimizer="sgd", eta_global=0.7, codec="f32", work=LocalWork(steps=2, eta=0.1, batch=None))
+    w0, R = f.w0.clone(), f.channel.sketch_at(1)  # type: ignore[attr-defined]
+    deltas = f.engine.updates(w0, f.clients, f.work, t=1)
+    share = torch.tensor([c.weight for c in f.clients])
+    mean = (share[:, None] * deltas).sum(0) / share.sum()
+    run(f, rounds=1)
+    torch.testing.assert_close(f.server.replica.w, w0 + 0.7 * R.desketch(R.sketch(mean)), rtol=1e-4, atol=1e-6)
+
+
+class Frames(Observer):
+    """Plays the network: collects every frame the clients sent."""
+
+    def __init__(self, f: Federation) -> None:
+        self.f, self.sent, self.records = f, [], []  # type: ignore[var-annotated]
+
+    def on_frames(self, t: int, w: Tensor, frames: Mapping[int, bytes]) -> None:
+        self.sent.append((t, w.clone(), dict(frames)))
+
+    def on_round(self, record: RoundRecord) -> None:
+        self.records.append(record)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("eta_global", ["auto", 0.3])
+def test_a_client_that_sees_only_broadcasts_has_the_server_s_bits(
+    build: Build, log: Any, optimizer: str, eta_global: object
+) -> None:
+    f = build(optimizer=optimizer, eta_global=eta_global, codec="sign1")
+    replica = Replica(f.w0, optimizer=make_optimizer(optimizer, eta_global=eta_global), channel=f.channel)  # type: ignore[arg-type]
+    for t in range(1, 7):
+        run(f, rounds=t, observer=log)
+        replica.catch_up(f.server.log.package(replica.version, f.server.replica.checkpoint))
+        assert replica.digest() == log.records[-1].digest
+    assert replica.version == 6
+
+
+def test_client_round_sends_what_the_engine_sends(build: Build, perceptron: Any) -> None:
+    f = build(codec="f32", engine="loop")
+    net = Frames(f)
+    run(f, rounds=2, observer=net)
+    model = perceptron()
+    for t, w, sent in net.sent:
+        for client, frame in sent.items():
+            assert frame == client_round(model, w, f.clients[client], f.work, f.channel, t=t)
+
+
+def test_the_mean_weighs_clients_by_their_examples() -> None:
+    channel = SketchChannel(d=40, b=40, key=Key(1), family="srht", codec="f32")
+    deltas = torch.randn(3, 40, generator=torch.Generator().manual_seed(0))
+    frames = channel.encode_updates(1, deltas, clients=[4, 5, 6], weights=[1.0, 2.0, 5.0])
+    step = channel.server_step(1, dict(zip([4, 5, 6], frames, strict=True)))
+    assert step.broadcast is not None
+    assert step.participants == (4, 5, 6)
+    R = channel.sketch_at(1)
+    u = channel.decode_broadcast(1, step.broadcast)
+    mean = (torch.tensor([1.0, 2.0, 5.0]) / 8) @ deltas
+    torch.testing.assert_close(u.vector, R.desketch(R.sketch(mean)), rtol=1e-4, atol=1e-5)
+    assert u.norm == pytest.approx(float(R.sketch(mean).norm()), rel=1e-5)
+
+
+def test_bytes_are_the_lengths_of_frames(build: Build, log: Any) -> None:
+    f = build()
+    net = Frames(f)
+    run(f, rounds=4, observer=net)
+    for (_, _, sent), record in zip(net.sent, net.records, strict=True):
+        assert record.bytes_up == sum(map(len, sent.values()))
+    broadcast = len(f.server.log.package(3, f.server.replica.checkpoint).broadcasts[0][1])
+    assert net.records[-1].bytes_down == 6 * broadcast
+
+
+def test_absentees_pay_for_what_they_missed(build: Build, log: Any) -> None:
+    f = build(clients=12, attendance=Attendance(fraction=0.25, seed=2), codec="f32")
+    run(f, rounds=12, observer=log)
+    assert {r.participants for r in log.records} == {3}
+    final = max(f.server.versions.values())
+    assert final == 12
+    # every client downloaded each broadcast up to its version exactly once
+    frame = len(f.server.log.package(11, f.server.replica.checkpoint).broadcasts[0][1])
+    assert sum(r.bytes_down for r in log.records) == frame * sum(f.server.versions.values())
+
+
+def test_attendance_does_not_shift_other_clients_batches(build: Build) -> None:
+    f = build(engine="loop")
+    alone = f.engine.updates(f.w0, [f.clients[3]], f.work, t=5)
+    together = f.engine.updates(f.w0, f.clients, f.work, t=5)
+    torch.testing.assert_close(alone[0], together[3], rtol=0, atol=0)
+
+
+def test_dropouts_send_nothing_and_late_frames_cost_but_do_not_count(build: Build, log: Any) -> None:
+    run(build(attendance=Attendance(dropout=0.4, straggler=0.4, seed=7)), rounds=8, observer=log)
+    assert any(r.dropped for r in log.records)
+    assert any(r.late for r in log.records)
+    for r in log.records:
+        assert r.participants + r.dropped + r.late == 6
+        assert (r.bytes_up == 0) == (r.participants + r.late == 0)
+
+
+def test_a_round_without_updates_is_recorded_and_skipped(build: Build, log: Any) -> None:
+    f = build(attendance=Attendance(dropout=1.0))
+    run(f, rounds=3, observer=log)
+    assert [r.participants for r in log.records] == [0, 0, 0]
+    torch.testing.assert_close(f.server.replica.w, f.w0, rtol=0, atol=0)
+    assert f.t == 3
+
+
+def test_a_client_that_diverges_is_refused_and_named(build: Build, perceptron: Any, blobs: Any, log: Any) -> None:
+    data = blobs(4)
+    data[2] = ClientData(2, torch.full_like(data[2].x, float("nan")), data[2].y)
+    f = build(data=data)
+    run(f, rounds=2, observer=log)
+    assert set(log.records[-1].refused) == {2}
+    assert "not finite" in log.records[-1].refused[2]
+    assert log.records[-1].participants == 3
+    assert f.server.replica.w.isfinite().all()
+    with pytest.raises(InputError, match="client 2"):
+        client_round(perceptron(), f.w0, data[2], f.work, f.channel, t=1)
+
+
+def test_a_damaged_frame_is_refused_and_the_round_goes_on(build: Build) -> None:
+    f = build()
+    deltas = f.engine.updates(f.w0, f.clients, f.work, t=1)
+    frames = dict(enumerate(f.channel.encode_updates(1, deltas, clients=range(6), weights=[1.0] * 6)))
+    frames[4] = frames[4][:-1] + bytes([frames[4][-1] ^ 1])
+    step = f.channel.server_step(1, frames)
+    assert set(step.refused) == {4}
+    assert step.participants == (0, 1, 2, 3, 5)
+
+
+class Budget:
+    """A ledger that affords n rounds."""
+
+    def __init__(self, n: int) -> None:
+        self.n, self.spent = n, 0
+
+    def charge(self, t: int) -> None:
+        if self.spent == self.n:
+            raise BudgetError("no budget left")
+        self.spent += 1
+
+    def epsilon(self) -> float:
+        return float(self.spent)
+
+    def state_dict(self) -> dict[str, int]:
+        return {"spent": self.spent}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.spent = state["spent"]
+
+
+def test_training_stops_before_the_release_that_would_break_the_budget(build: Build, log: Any) -> None:
+    f = build(privacy=Privacy(ledger=Budget(3)))
+    run(f, rounds=10, observer=log)
+    assert f.spent_budget
+    assert [r.epsilon for r in log.records] == [1.0, 2.0, 3.0]
+    assert f.t == 3
+
+
+def test_averages_are_means_of_the_iterates(build: Build) -> None:
+    for last, n in ((3, 3), ("all", 5), (1, 1)):
+        f = build(average=make_average(last))  # type: ignore[arg-type]
+        iterates = []
+        for t in range(1, 6):
+            run(f, rounds=t)
+            iterates.append(f.server.replica.w.clone())
+        torch.testing.assert_close(f.model_vector, torch.stack(iterates[-n:]).mean(0), rtol=1e-5, atol=1e-7)
