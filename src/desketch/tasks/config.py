@@ -1,0 +1,212 @@
+"""RunConfig: everything that decides a run, in one frozen record; from a YAML or TOML file, flags, or both.
+
+Field names are the command-line flags with underscores.  Unknown names are refused with a suggestion; nothing about
+privacy has a default.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import os
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from desketch.errors import ConfigError
+from desketch.sketches import FAMILIES
+from desketch.wire import CODEC_TABLE
+
+__all__ = ["DpConfig", "RunConfig"]
+
+# fields that do not change what is computed in a round: a run may be resumed with other values
+_FREE = frozenset({"rounds", "out", "evaluate_every", "checkpoint_every", "tensorboard", "capture", "engine", "device"})
+
+
+class _Strict(BaseModel):
+    """Frozen, and every complaint is a `ConfigError` that names the field."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise ConfigError(_explain(error)) from None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_names(cls, values: Any) -> Any:
+        unknown = [name for name in values if name not in cls.model_fields] if isinstance(values, Mapping) else []
+        if unknown:
+            close = difflib.get_close_matches(unknown[0], cls.model_fields, n=1, cutoff=0.5)
+            hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(cls.model_fields)}"
+            raise ValueError(f"unknown setting {unknown[0]!r}; {hint}")
+        return values
+
+
+class DpConfig(_Strict):
+    """Differential privacy of a run: delta and clip must be given, and epsilon or the noise multiplier (or both)."""
+
+    mechanism: Literal["per-step", "sketch-clip"] = Field(description="where the noise is added")
+    unit: Literal["client", "example"] | None = Field(None, description="what is protected; default by mechanism")
+    delta: float = Field(gt=0, lt=1, description="delta of the guarantee")
+    clip: float = Field(gt=0, description="norm bound of one unit's contribution")
+    epsilon: float | None = Field(None, gt=0, description="budget, enforced before every release")
+    noise_multiplier: float | None = Field(None, gt=0, description="noise std over sensitivity; else calibrated")
+    noise_by: Literal["server", "clients"] = Field("server", description="who adds client-level noise")
+    not_private_seed: int | None = Field(
+        None, description="TESTING ONLY: reproducible noise, marks the run NOT PRIVATE"
+    )
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if self.epsilon is None and self.noise_multiplier is None:
+            raise ValueError("dp needs epsilon (a budget) or noise_multiplier, or both; there is no default")
+        if self.mechanism == "per-step" and self.unit == "client":
+            raise ValueError("per-step noise protects examples; for unit 'client' use mechanism 'sketch-clip'")
+        return self
+
+    @property
+    def protects(self) -> Literal["client", "example"]:
+        """The unit of privacy, with the mechanism's own as default."""
+        return self.unit or ("client" if self.mechanism == "sketch-clip" else "example")
+
+
+class RunConfig(_Strict):
+    """One run of Algorithm 1 or 2."""
+
+    # what is learnt
+    task: str = Field("digits", description="digits, idx:FOLDER, npz:FILE or csv:FILE")
+    label: str | None = Field(None, description="label column of a CSV file; default: the last")
+    validation: float = Field(0.1, ge=0, lt=1, description="share of the training set kept for validation")
+    model: str = Field("mlp:128", description="softmax, mlp:H, mlp-tanh:H, cnn, lenet or module:function")
+    seed: int = Field(0, ge=0, description="of initial weights, partition, shuffles and the public key")
+    # who takes part
+    clients: int = Field(20, ge=1, description="N")
+    partition: str = Field("dirichlet:0.5", description="iid, dirichlet:A, shards:K or column:NAME")
+    fraction: float = Field(1.0, gt=0, le=1, description="share of the clients asked in a round")
+    dropout: float = Field(0.0, ge=0, lt=1, description="rate of asked clients that never answer")
+    straggler: float = Field(0.0, ge=0, lt=1, description="rate of asked clients that answer too late")
+    weighting: Literal["examples", "uniform"] = Field("examples", description="weight of a client's update")
+    # what a client does
+    rounds: int = Field(60, ge=1, description="T")
+    local_steps: int = Field(20, ge=1, description="K")
+    eta_local: float = Field(0.1, gt=0, description="step size of the local steps")
+    batch_size: int | None = Field(32, ge=1, description="examples a local step; null: the full gradient")
+    # what crosses the wire
+    family: str = Field("srht", description="sketch family")
+    family_options: dict[str, Any] = Field(default_factory=dict, description="options of the family, e.g. nnz")
+    compression: float = Field(30.0, ge=1, description="d / b")
+    b: int | None = Field(None, ge=1, description="sketch size; overrides compression")
+    codec: str = Field("sign1", description="numbers on the way up: f32, f16, int8, int4 or sign1")
+    codec_down: str = Field("sign1", description="numbers on the way down")
+    # what the server does
+    server: Literal["sgd", "momentum", "nesterov", "adam", "amsgrad"] = Field("sgd", description="server optimiser")
+    eta_global: float | Literal["auto"] = Field("auto", description="server step size, or auto")
+    momentum: float = Field(0.9, ge=0, lt=1, description="of momentum and nesterov; beta1 of adam and amsgrad")
+    average: bool = Field(False, description="evaluate the average of the iterates (the convex theorem's output)")
+    dp: DpConfig | None = Field(None, description="differential privacy; none when absent")
+    # without a server
+    topology: str | None = Field(None, description="ring, grid, tree, ... or edges:FILE; none: a server")
+    protocol: Literal["tree", "gossip"] = Field("tree", description="exact averaging over a tree, or gossip")
+    gossip_steps: int | None = Field(None, ge=1, description="gossip exchanges a round; default by the graph")
+    # how it is run
+    engine: Literal["in-process", "flower-sim"] = Field("in-process", description="what moves the bytes")
+    device: str = Field("cpu", description="torch device")
+    evaluate_every: int = Field(1, ge=1, description="rounds between evaluations")
+    checkpoint_every: int = Field(10, ge=1, description="rounds between checkpoints")
+    capture: tuple[int, ...] = Field((), description="rounds whose frames are written to the run folder")
+    tensorboard: bool = Field(False, description="also write TensorBoard events")
+    out: str | None = Field(None, description="run folder")
+
+    @field_validator("family", "codec", "codec_down")
+    @classmethod
+    def _one_of_the_table(cls, value: str, info: Any) -> str:
+        table = FAMILIES if info.field_name == "family" else tuple(CODEC_TABLE)
+        if value not in table:
+            raise ValueError(f"got {value!r}, expected one of {', '.join(table)}")
+        return value
+
+    @field_validator("eta_global")
+    @classmethod
+    def _positive_step(cls, value: float | str) -> float | str:
+        if not isinstance(value, str) and value <= 0:
+            raise ValueError(f"got {value}, expected a positive number or auto")
+        return value
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        by_example = self.dp is not None and (self.dp.mechanism, self.dp.protects) == ("sketch-clip", "example")
+        if by_example and self.local_steps != 1:
+            raise ValueError(f"example-level sketch-clip needs local_steps 1, got {self.local_steps}; or use per-step")
+        if self.topology is None and (self.protocol != "tree" or self.gossip_steps is not None):
+            raise ValueError("protocol and gossip_steps are settings of a topology: set topology too")
+        return self
+
+    @classmethod
+    def load(cls, path: str | Path | None = None, **settings: Any) -> Self:
+        """Read a file (if given), lay ``settings`` over it (``None`` means: not set; ``dp`` merges), and check."""
+        values = {} if path is None else _read(Path(path))
+        given = {name: value for name, value in settings.items() if value is not None}
+        if isinstance(given.get("dp"), Mapping):
+            own = {name: value for name, value in given["dp"].items() if value is not None}
+            base = values.get("dp")
+            given["dp"] = {**(base if isinstance(base, Mapping) else {}), **own} or None
+        return cls(**values | given)
+
+    def save(self, path: str | Path) -> None:
+        """Write the configuration as YAML, atomically."""
+        path = Path(path)
+        temporary = path.with_name(path.name + ".tmp")
+        temporary.write_text(self.to_yaml(), encoding="utf-8")
+        os.replace(temporary, path)
+
+    def to_yaml(self) -> str:
+        """Every field, in the order of the class."""
+        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+    def sketch_size(self, d: int) -> int:
+        """The b of a model with d parameters."""
+        return min(d, self.b if self.b is not None else max(1, round(d / self.compression)))
+
+    def identity(self) -> str:
+        """SHA-256 over the fields that decide a round's result; equal for runs that may resume one another."""
+        fields = self.model_dump(mode="json", exclude=set(_FREE))
+        return hashlib.sha256(yaml.safe_dump(fields, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def group(self) -> str | None:
+        """The column that tells clients apart, when the partition is ``column:NAME``."""
+        kind, _, name = self.partition.partition(":")
+        return name if kind == "column" else None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    readers: dict[str, Callable[[str], Any]] = {".yaml": yaml.safe_load, ".yml": yaml.safe_load, ".toml": tomllib.loads}
+    if path.suffix not in readers:
+        raise ConfigError(f"a configuration is a .yaml, .yml or .toml file, got {path}")
+    try:
+        values = readers[path.suffix](path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"cannot read configuration {path}: {error}") from None
+    if values is not None and (not isinstance(values, dict) or not all(isinstance(name, str) for name in values)):
+        raise ConfigError(f"{path} must hold settings as name: value, got {type(values).__name__}")
+    return values or {}
+
+
+def _explain(error: ValidationError) -> str:
+    """One line per wrong field: where, why, what was got."""
+    lines = []
+    for item in error.errors(include_url=False):
+        where = ".".join(
+            str(part) for part in item["loc"] if not str(part).startswith(("literal", "float", "constrained"))
+        )
+        reason = item["msg"].removeprefix("Value error, ")
+        got = "" if item["type"] == "value_error" or isinstance(item["input"], dict) else f" (got {item['input']!r})"
+        lines.append(f"{where}: {reason}{got}" if where else f"{reason}{got}")
+    return "; ".join(dict.fromkeys(lines))

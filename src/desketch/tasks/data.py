@@ -1,0 +1,171 @@
+"""Task: training, validation and test examples that never mix.
+
+Validation examples are cut from the training set; the test set is the source's own, or a fixed fifth of it that depends
+on nothing but its size.  Bytes become floats in [0, 1]; the columns of a table are standardised by the training rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from desketch.errors import ConfigError
+from desketch.tasks.files import Arrays, read_csv, read_idx_folder, read_npz
+
+__all__ = ["SOURCES", "Task", "load_task", "task_from_arrays"]
+
+_TEST_SHARE = 0.2
+_TEST_SEED = 20_230_723  # fixed for ever: two runs on the same data share their test set
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """A classification task; examples are float32 of shape ``(n, *input_shape)``, labels int64 below ``classes``."""
+
+    name: str
+    x_train: Tensor
+    y_train: Tensor
+    x_val: Tensor
+    y_val: Tensor
+    x_test: Tensor
+    y_test: Tensor
+    classes: int
+    columns: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of one example: ``(channels, height, width)`` for images, ``(features,)`` for tables."""
+        return tuple(self.x_train.shape[1:])
+
+    def __repr__(self) -> str:
+        sizes = "/".join(str(len(y)) for y in (self.y_train, self.y_val, self.y_test))
+        return f"Task({self.name}: {sizes} train/val/test, input {self.input_shape}, {self.classes} classes)"
+
+
+def _digits(_: str, **__: Any) -> Arrays:
+    """The 1,797 8x8 digits that scikit-learn embeds (UCI, Alpaydin and Kaynak 1998), scaled from 0..16 to [0, 1]."""
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    return Arrays(x=(bunch.images / 16.0).astype(np.float32), y=bunch.target)
+
+
+# kind -> reader(where, label=, group=)
+SOURCES: dict[str, Callable[..., Arrays]] = {
+    "digits": _digits,
+    "idx": lambda where, **_: read_idx_folder(Path(where)),
+    "npz": lambda where, **_: read_npz(Path(where)),
+    "csv": lambda where, **options: read_csv(Path(where), **options),
+}
+
+
+def load_task(
+    spec: str, *, validation: float = 0.1, seed: int = 0, label: str | None = None, group: str | None = None
+) -> Task:
+    """Load ``digits``, ``idx:FOLDER``, ``npz:FILE`` or ``csv:FILE``.
+
+    ``validation`` is the share of the training set kept apart by ``seed``; ``label`` names the label column of a CSV
+    file (default: the last), ``group`` a column that tells clients apart and is no feature.
+    """
+    kind, _, where = spec.partition(":")
+    if kind not in SOURCES or bool(where) == (kind == "digits"):
+        raise ConfigError(f"unknown task {spec!r}; choose digits, idx:FOLDER, npz:FILE or csv:FILE")
+    arrays = SOURCES[kind](where, label=label, group=group)
+    return _build(spec, arrays, validation=validation, seed=seed, standardise=kind == "csv")
+
+
+def task_from_arrays(
+    x: npt.ArrayLike,
+    y: npt.ArrayLike,
+    *,
+    x_test: npt.ArrayLike | None = None,
+    y_test: npt.ArrayLike | None = None,
+    columns: Mapping[str, npt.ArrayLike] | None = None,
+    name: str = "arrays",
+    validation: float = 0.1,
+    seed: int = 0,
+) -> Task:
+    """Build a task from any arrays; without a test set, a fixed fifth of the rows becomes one."""
+    arrays = Arrays(
+        x=np.asarray(x),
+        y=np.asarray(y),
+        x_test=None if x_test is None else np.asarray(x_test),
+        y_test=None if y_test is None else np.asarray(y_test),
+        columns={key: np.asarray(value) for key, value in (columns or {}).items()},
+    )
+    return _build(name, arrays, validation=validation, seed=seed, standardise=False)
+
+
+def _build(name: str, arrays: Arrays, *, validation: float, seed: int, standardise: bool) -> Task:
+    if not 0 <= validation < 1:
+        raise ConfigError(f"validation is a share of the training set in [0, 1), got {validation}")
+    arrays = _with_test(name, arrays)
+    assert arrays.x_test is not None
+    assert arrays.y_test is not None
+    classes, y, y_test = _labels(name, arrays.y, arrays.y_test)
+    n = len(y)
+    order = np.random.default_rng(seed).permutation(n)
+    held = round(validation * n)
+    val, train = order[:held], np.sort(order[held:])
+    x, x_test = _inputs(name, arrays.x), _inputs(name, arrays.x_test)
+    if x.shape[1:] != x_test.shape[1:]:
+        raise ConfigError(f"{name}: training inputs have shape {x.shape[1:]}, test inputs {x_test.shape[1:]}")
+    if standardise:
+        mean, std = x[train].mean(0), x[train].std(0)
+        x, x_test = ((part - mean) / np.where(std > 0, std, 1) for part in (x, x_test))
+    tensors: dict[str, npt.NDArray[Any]] = {"x_train": x[train], "x_val": x[val], "x_test": x_test}
+    tensors |= {"y_train": y[train], "y_val": y[val], "y_test": y_test}
+    columns = {key: np.asarray(value)[train] for key, value in arrays.columns.items()}
+    return Task(name=name, **{k: torch.from_numpy(v) for k, v in tensors.items()}, classes=classes, columns=columns)
+
+
+def _with_test(name: str, arrays: Arrays) -> Arrays:
+    """Check lengths, and cut the test set off when the source has none."""
+    n = len(arrays.y)
+    lengths = {"x": len(arrays.x), "y": n} | {key: len(value) for key, value in arrays.columns.items()}
+    if len(set(lengths.values())) != 1 or arrays.y.ndim != 1:
+        raise ConfigError(f"{name}: x, y and columns must be equally long and y flat, got lengths {lengths}")
+    if (arrays.x_test is None) != (arrays.y_test is None):
+        raise ConfigError(f"{name}: x_test and y_test come together or not at all")
+    if arrays.x_test is not None and arrays.y_test is not None:
+        if len(arrays.x_test) != len(arrays.y_test) or len(arrays.y_test) == 0:
+            raise ConfigError(f"{name}: x_test has {len(arrays.x_test)} rows, y_test {len(arrays.y_test)}")
+        return arrays
+    if n < 10:
+        raise ConfigError(f"{name}: {n} examples are too few to cut a test set from; give at least 10, or a test set")
+    order = np.random.default_rng(_TEST_SEED).permutation(n)
+    cut = round(_TEST_SHARE * n)
+    test, rest = np.sort(order[:cut]), np.sort(order[cut:])
+    columns = {key: value[rest] for key, value in arrays.columns.items()}
+    return Arrays(x=arrays.x[rest], y=arrays.y[rest], x_test=arrays.x[test], y_test=arrays.y[test], columns=columns)
+
+
+def _labels(name: str, *parts: npt.NDArray[Any]) -> tuple[int, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Number the distinct labels 0, 1, ... in sorted order; whole numbers from 0 keep their value."""
+    joined = np.concatenate(parts)
+    values, codes = np.unique(joined, return_inverse=True)
+    if joined.dtype.kind == "f" and not np.isfinite(joined).all():
+        raise ConfigError(f"{name}: a label is not a number")
+    if len(values) < 2 or len(values) > 65_536:
+        raise ConfigError(f"{name}: labels take {len(values)} values; classification needs 2 to 65536")
+    whole = joined.dtype.kind in "iu" and values[0] >= 0 and values[-1] < 2 * len(values)
+    codes = joined if whole else codes
+    labels = codes.astype(np.int64)
+    return int(labels.max()) + 1, labels[: len(parts[0])], labels[len(parts[0]) :]
+
+
+def _inputs(name: str, x: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+    """Float32 rows; bytes are scaled to [0, 1]; grey images gain their channel axis."""
+    if x.ndim < 2 or x.dtype.kind not in "iufb":
+        raise ConfigError(f"{name}: inputs must be numbers of shape (n, features) or images, got {x.dtype} {x.shape}")
+    out = x.astype(np.float32) / np.float32(255) if x.dtype == np.uint8 else x.astype(np.float32)
+    if not np.isfinite(out).all():
+        raise ConfigError(f"{name}: inputs hold NaN or infinity in float32; clean them first")
+    return np.ascontiguousarray(out[:, None] if out.ndim == 3 else out)
