@@ -17,6 +17,7 @@ __all__ = ["COMMANDS", "main"]
 COMMANDS: dict[str, tuple[str, str]] = {
     "account": ("State the epsilon of a run, or calibrate its noise.", "desketch.cli.account"),
     "bench": ("Measure the kernels or the engine against peers.", "desketch.cli.bench"),
+    "compare": ("Bytes to reach and hold an accuracy, against other methods.", "desketch.cli.compare"),
 }
 
 

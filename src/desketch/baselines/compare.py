@@ -1,0 +1,175 @@
+"""Compare: tune every method alike on the validation split, then measure each on the test set over several seeds.
+
+Tuning runs one seed of its own through each setting of the method's grid and keeps the setting, and the averaging
+window, with which a client sends and receives the fewest bytes until the target is held on the validation split.  A run
+is cut once its bytes exceed the best setting so far: it can no longer win.  Then every seed runs with that setting and
+is judged on the full test set.  All methods see the same partitions, initial weights and local batches, seed by seed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from statistics import mean, median, stdev
+from typing import Any
+
+from scipy import stats
+
+from desketch.baselines.methods import Method, Setting
+from desketch.baselines.store import Store
+from desketch.baselines.trial import AVERAGES, Limits, Problem, Trial, train
+
+__all__ = ["TUNING_SEED", "Choice", "Interval", "Result", "measure", "ratio", "tune"]
+
+TUNING_SEED = 0
+
+Progress = Callable[[str, int, float], None]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a method is measured with; ``runs`` says how many settings were tried to find it."""
+
+    setting: Setting
+    average: int
+    runs: int
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A geometric mean over seeds and its 95% Student interval on the log scale."""
+
+    mean: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Interval | None:
+        """The interval of positive values; None without any, infinitely wide with one."""
+        if not values:
+            return None
+        logs = [math.log(value) for value in values]
+        centre = mean(logs)
+        if len(logs) == 1:
+            return cls(math.exp(centre), 0.0, math.inf)
+        half = float(stats.t.ppf(0.975, len(logs) - 1)) * stdev(logs) / math.sqrt(len(logs))
+        return cls(math.exp(centre), math.exp(centre - half), math.exp(centre + half))
+
+
+@dataclass(frozen=True)
+class Result:
+    """A method's measured trials, one per seed, with the setting it was given."""
+
+    method: Method
+    choice: Choice
+    target: float
+    trials: Sequence[Trial]
+
+    def costs(self) -> dict[int, float]:
+        """Bytes of one client, both ways, until the target is held, by seed; seeds that never hold it are missing."""
+        reached = {trial.seed: trial.reached(self.target, self.choice.average) for trial in self.trials}
+        return {seed: point.bytes for seed, point in reached.items() if point}
+
+    def row(self) -> dict[str, Any]:
+        """The result as one JSON object."""
+        points = [trial.reached(self.target, self.choice.average) for trial in self.trials]
+        held = [point for point in points if point]
+        interval = Interval.of([point.bytes for point in held])
+        rounds = [point.round for point in held]
+        last = [trial.curves[self.choice.average][-1].accuracy for trial in self.trials]
+        return {
+            "method": self.method.name,
+            "what": self.method.what,
+            "setting": dict(self.choice.setting),
+            "average_last": self.choice.average,
+            "tuning_runs": self.choice.runs,
+            "seeds": len(points),
+            "reached": len(held),
+            "bytes": interval.mean if interval else None,
+            "bytes_low": interval.low if interval else None,
+            "bytes_high": interval.high if interval and interval.high < math.inf else None,
+            "bytes_up": mean(point.bytes_up for point in held) if held else None,
+            "bytes_down": mean(point.bytes_down for point in held) if held else None,
+            "rounds": median(rounds) if rounds else None,
+            "rounds_by_seed": [point.round if point else None for point in points],
+            "bytes_by_seed": [point.bytes if point else None for point in points],
+            "last_accuracy": mean(last),
+            "cpu_seconds": sum(trial.seconds for trial in self.trials),
+        }
+
+
+def tune(
+    problem: Problem, method: Method, *, limits: Limits, store: Store, progress: Progress = lambda *_: None
+) -> Choice:
+    """The setting and window of the grid that hold the target on the validation split with the fewest bytes."""
+    trials: list[Trial] = []
+    for setting in method.grid:
+        limit = replace(limits, bytes=min((cost for cost, _ in _costs(trials, limits.target)), default=math.inf))
+        trials.append(_trial(problem, method, setting, TUNING_SEED, limit, "validation", store, progress))
+    held = _costs(trials, limits.target)
+    if held:
+        _, (trial, average) = min(held, key=lambda item: item[0])
+    else:
+        trial, average = max(
+            ((t, n) for t in trials for n in AVERAGES), key=lambda item: item[0].curves[item[1]][-1].accuracy
+        )
+    return Choice(trial.setting, average, len(trials))
+
+
+def measure(
+    problem: Problem,
+    method: Method,
+    choice: Choice,
+    *,
+    seeds: Iterable[int],
+    limits: Limits,
+    store: Store,
+    progress: Progress = lambda *_: None,
+) -> Result:
+    """The method with its chosen setting on the test set, seed by seed."""
+    trials = [_trial(problem, method, choice.setting, seed, limits, "test", store, progress) for seed in seeds]
+    return Result(method, choice, limits.target, trials)
+
+
+def ratio(baseline: Result, ours: Result) -> Interval | None:
+    """How many times fewer bytes ``ours`` needs, paired by seed; None where no seed has both."""
+    theirs, mine = baseline.costs(), ours.costs()
+    return Interval.of([theirs[seed] / mine[seed] for seed in theirs if seed in mine])
+
+
+def _costs(trials: Sequence[Trial], target: float) -> list[tuple[float, tuple[Trial, int]]]:
+    reached = [(trial.reached(target, n), trial, n) for trial in trials for n in AVERAGES]
+    return [(point.bytes, (trial, n)) for point, trial, n in reached if point]
+
+
+def _trial(
+    problem: Problem,
+    method: Method,
+    setting: Setting,
+    seed: int,
+    limits: Limits,
+    split: str,
+    store: Store,
+    progress: Progress,
+) -> Trial:
+    what = {
+        "problem": problem.name,
+        "method": method.name,
+        "setting": setting,
+        "seed": seed,
+        "target": limits.target,
+        "rounds": limits.rounds,
+        "every": limits.every,
+        "split": split,
+    }
+    stored = store.get(**what)
+    if stored:
+        return stored
+    data = {"validation": problem.validation, "test": problem.test}[split]
+    label = f"{method.name} {split} seed {seed}"
+    trial = train(
+        problem, method, setting, seed=seed, limits=limits, split=data, progress=lambda t, a: progress(label, t, a)
+    )
+    store.put(trial, **what)
+    return trial

@@ -1,0 +1,134 @@
+"""The table of methods that ``desketch compare`` knows: how each is wired, and the settings it is tuned over.
+
+Every grid has `BUDGET` settings, so every method is tuned with the same number of runs.  Sizes are relative to d, so
+that one table serves every model: ``density`` is k/d, ``compression`` is d over the numbers sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import product
+from types import MappingProxyType
+from typing import Any
+
+from desketch.baselines.channel import CompressedChannel
+from desketch.baselines.compressor import Compressor, ErrorFeedback
+from desketch.baselines.dense import Dense
+from desketch.baselines.fetchsgd import FetchSGDChannel
+from desketch.baselines.powersgd import PowerSGD
+from desketch.baselines.sparse import SparseTernary, TopK
+from desketch.errors import ConfigError
+from desketch.fed.channel import Channel, SketchChannel
+from desketch.keys import Key
+
+__all__ = ["BUDGET", "METHODS", "Method", "Setting", "Wiring", "find_methods"]
+
+BUDGET = 6
+
+Setting = Mapping[str, Any]
+"""One point of a method's grid: ``eta_local``, ``eta_global``, ``optimizer`` and the method's own sizes."""
+
+
+@dataclass(frozen=True)
+class Wiring:
+    """What a channel is built from, besides its setting: the parameters' shapes and the public key of the run."""
+
+    shapes: tuple[tuple[int, ...], ...]
+    d: int
+    key: Key
+    run: int = 0
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to move updates, with its grid; ``untuned`` is what it uses where nothing may be tuned."""
+
+    name: str
+    what: str
+    channel: Callable[[Wiring, Setting], Channel]
+    grid: tuple[Setting, ...]
+
+    @property
+    def untuned(self) -> Setting:
+        """The first setting of the grid."""
+        return self.grid[0]
+
+
+def find_methods(names: list[str]) -> list[Method]:
+    """The methods of these names, in this order."""
+    unknown = [name for name in names if name not in METHODS]
+    if unknown:
+        raise ConfigError(f"unknown methods {', '.join(unknown)}; choose from {', '.join(METHODS)}")
+    return [METHODS[name] for name in names]
+
+
+def _grid(**axes: tuple[Any, ...]) -> tuple[Setting, ...]:
+    return tuple(MappingProxyType(dict(zip(axes, point, strict=True))) for point in product(*axes.values()))
+
+
+def _dense(codec: str) -> Callable[[Wiring, Setting], Channel]:
+    def build(wiring: Wiring, setting: Setting) -> Channel:
+        return _both_ways(codec, wiring, Dense(d=wiring.d, codec=codec))
+
+    return build
+
+
+def _topk(wiring: Wiring, setting: Setting) -> Channel:
+    return _both_ways("topk", wiring, ErrorFeedback(TopK(d=wiring.d, k=_count(wiring, setting["density"]))))
+
+
+def _stc(wiring: Wiring, setting: Setting) -> Channel:
+    return _both_ways("stc", wiring, ErrorFeedback(SparseTernary(d=wiring.d, k=_count(wiring, setting["density"]))))
+
+
+def _powersgd(wiring: Wiring, setting: Setting) -> Channel:
+    return _both_ways("powersgd", wiring, ErrorFeedback(PowerSGD(shapes=wiring.shapes, rank=setting["rank"])))
+
+
+def _fetchsgd(wiring: Wiring, setting: Setting) -> Channel:
+    columns = _count(wiring, 1 / (5 * setting["compression"]))
+    k = _count(wiring, setting["density"])
+    return FetchSGDChannel(d=wiring.d, rows=5, columns=columns, k=k, key=wiring.key, run=wiring.run)
+
+
+def _desketch(wiring: Wiring, setting: Setting) -> Channel:
+    return SketchChannel.at_compression(
+        setting["compression"], d=wiring.d, key=wiring.key, run=wiring.run, codec=setting["codec"]
+    )
+
+
+def _both_ways(name: str, wiring: Wiring, compressor: Compressor) -> Channel:
+    return CompressedChannel(name=name, up=compressor, down=compressor, key=wiring.key, run=wiring.run)
+
+
+def _count(wiring: Wiring, share: float) -> int:
+    return max(1, round(share * wiring.d))
+
+
+_SGD = {"optimizer": ("sgd",), "eta_global": (1.0,)}
+_MOMENTUM = _grid(eta_local=(0.1, 0.05, 0.2), optimizer=("momentum",), eta_global=(10.0, 3.0))
+_ALL = (
+    Method("fedavg", "every parameter in f32 (McMahan et al., 2017)", _dense("f32"),
+           _grid(eta_local=(0.1, 0.05, 0.2), optimizer=("sgd",), eta_global=(1.0, 2.0))),
+    Method("fedavgm", "FedAvg with server momentum 0.9 (Hsu et al., 2019)", _dense("f32"), _MOMENTUM),
+    Method("fedavgm-f16", "FedAvg with momentum, half precision", _dense("f16"), _MOMENTUM),
+    Method("fedavgm-int8", "FedAvg with momentum, 8-bit stochastic rounding (QSGD)", _dense("int8"), _MOMENTUM),
+    Method("fedavgm-int4", "FedAvg with momentum, 4-bit stochastic rounding (QSGD)", _dense("int4"), _MOMENTUM),
+    Method("fedadam", "FedAvg with Adam at the server (Reddi et al., 2021)", _dense("f32"),
+           _grid(eta_local=(0.1, 0.05), optimizer=("adam",), eta_global=(0.003, 0.001, 0.01))),
+    Method("eden", "one bit a parameter after a rotation (Vargaftik et al., 2022)", _dense("sign1"), _MOMENTUM),
+    Method("topk", "largest entries, error feedback both ways (Aji, Heafield, 2017)", _topk,
+           _grid(density=(1 / 300, 1 / 100, 1 / 1000), eta_local=(0.1, 0.2), **_SGD)),
+    Method("stc", "sparse ternary compression (Sattler et al., 2019)", _stc,
+           _grid(density=(1 / 1000, 1 / 400, 1 / 4000), eta_local=(0.2, 0.1), **_SGD)),
+    Method("powersgd", "rank-r matrices, error feedback, warm start (Vogels et al., 2019)", _powersgd,
+           _grid(rank=(2, 1, 4), eta_local=(0.1, 0.2), **_SGD)),
+    Method("fetchsgd", "count sketch with momentum and error inside (Rothchild et al., 2020)", _fetchsgd,
+           _grid(compression=(10.0, 40.0), density=(1 / 50,), eta_local=(0.1,), optimizer=("sgd",),
+                 eta_global=(0.3, 0.1, 1.0))),
+    Method("desketch", "SRHT sketch, one bit, automatic step (this project)", _desketch,
+           _grid(compression=(240.0, 120.0, 360.0), codec=("sign1",), eta_local=(0.1, 0.2), optimizer=("momentum",),
+                 eta_global=("auto",))),
+)  # fmt: skip
+METHODS: Mapping[str, Method] = MappingProxyType({method.name: method for method in _ALL})

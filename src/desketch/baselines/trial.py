@@ -1,0 +1,156 @@
+"""One method, one setting, one seed: train until the target is held, and keep accuracy against bytes on the way.
+
+Each evaluation looks at two models that every replica has for free, the last iterate and the mean of the last ten;
+which of the two a method is judged by is chosen together with its setting, on the validation split.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from torch import Tensor
+
+from desketch.baselines.criterion import HOLD, Point, reach_and_hold
+from desketch.baselines.methods import Method, Setting, Wiring
+from desketch.fed.client import ClientData, LocalWork
+from desketch.fed.engine import Engine
+from desketch.fed.iterates import Average, LastRounds
+from desketch.fed.optimizers import make_optimizer
+from desketch.fed.rounds import Attendance, Federation, Observer, RoundRecord, run
+from desketch.keys import Key
+
+__all__ = ["AVERAGES", "Limits", "Problem", "Trial", "train"]
+
+AVERAGES = (1, 10)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """A federation without a method; everything random is a function of the seed."""
+
+    name: str
+    clients: Callable[[int], Sequence[ClientData]]
+    engine: Callable[[int], Engine]
+    validation: tuple[Tensor, Tensor]
+    test: tuple[Tensor, Tensor]
+    local_steps: int
+    batch: int | None = 32
+    fraction: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """When a run ends: the target is held, or the rounds or the bytes of one client are used up."""
+
+    target: float
+    rounds: int
+    every: int = 5
+    bytes: float = math.inf
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a run gave: a curve per averaging window, and its cost."""
+
+    method: str
+    setting: Setting
+    seed: int
+    curves: Mapping[int, Sequence[Point]]
+    seconds: float
+
+    def reached(self, target: float, average: int) -> Point | None:
+        """Where this run holds the target, judged by the mean of the last ``average`` iterates."""
+        return reach_and_hold(self.curves[average], target)
+
+    def row(self) -> dict[str, Any]:
+        """The trial as JSON."""
+        curves = {str(n): [asdict(point) for point in curve] for n, curve in self.curves.items()}
+        return {
+            "method": self.method,
+            "setting": dict(self.setting),
+            "seed": self.seed,
+            "curves": curves,
+            "seconds": self.seconds,
+        }
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> Trial:
+        """Rebuild from `row`."""
+        curves = {int(n): tuple(Point(**point) for point in curve) for n, curve in row["curves"].items()}
+        return cls(row["method"], row["setting"], row["seed"], curves, row["seconds"])
+
+
+@dataclass
+class _ByteCounter(Observer):
+    """Bytes of one client on average, as counted by the rounds themselves."""
+
+    clients: int
+    up: float = 0.0
+    down: float = 0.0
+
+    def on_round(self, record: RoundRecord) -> None:
+        """Add a round."""
+        self.up += record.bytes_up / self.clients
+        self.down += record.bytes_down / self.clients
+
+
+def train(
+    problem: Problem,
+    method: Method,
+    setting: Setting,
+    *,
+    seed: int,
+    limits: Limits,
+    split: tuple[Tensor, Tensor],
+    progress: Callable[[int, float], None] = lambda t, accuracy: None,
+) -> Trial:
+    """Run ``method`` until it holds the target on ``split``, in every averaging window, or reaches a limit."""
+    started = time.process_time()
+    clients, engine = problem.clients(seed), problem.engine(seed)
+    federation = _federation(problem, method, setting, seed=seed, clients=clients, engine=engine)
+    counter = _ByteCounter(clients=len(clients))
+    windows: dict[int, Average] = {n: LastRounds(n) for n in AVERAGES}
+    curves: dict[int, list[Point]] = {n: [] for n in AVERAGES}
+    for t in range(1, limits.rounds + 1):
+        run(federation, rounds=t, observer=counter)
+        w = federation.server.replica.w
+        for window in windows.values():
+            window.add(w)
+        if t % limits.every:
+            continue
+        for n, window in windows.items():
+            accuracy = engine.model.evaluate(window.of(w), *split)["accuracy"]
+            curves[n].append(Point(t, accuracy, counter.up, counter.down))
+        progress(t, max(curve[-1].accuracy for curve in curves.values()))
+        if _over(curves, limits):
+            break
+    return Trial(method.name, setting, seed, curves, time.process_time() - started)
+
+
+def _over(curves: Mapping[int, Sequence[Point]], limits: Limits) -> bool:
+    held = [reach_and_hold(curve, limits.target) for curve in curves.values()]
+    if all(held):
+        return True
+    # a run that is past the byte limit by the evaluations that "hold" needs can no longer win
+    late = [curve[-1 - HOLD].bytes > limits.bytes for curve in curves.values() if len(curve) > HOLD]
+    return (bool(late) and all(late)) or not all(math.isfinite(c[-1].accuracy) for c in curves.values())
+
+
+def _federation(
+    problem: Problem, method: Method, setting: Setting, *, seed: int, clients: Sequence[ClientData], engine: Engine
+) -> Federation:
+    model = engine.model
+    wiring = Wiring(shapes=tuple(model.shapes), d=model.d, key=Key(seed).fold_in("compare", method.name))
+    return Federation(
+        clients=clients,
+        channel=method.channel(wiring, setting),
+        optimizer=make_optimizer(setting["optimizer"], eta_global=setting["eta_global"]),
+        engine=engine,
+        w0=model.flatten(),
+        work=LocalWork(steps=problem.local_steps, eta=setting["eta_local"], batch=problem.batch, seed=seed),
+        attendance=Attendance(fraction=problem.fraction, seed=seed),
+    )

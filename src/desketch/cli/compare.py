@@ -1,0 +1,202 @@
+"""``desketch compare``: what a target accuracy costs in bytes, against what users would pick instead."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.status import Status
+from rich.table import Table
+
+from desketch.baselines.compare import Choice, Interval, Result, measure, ratio, tune
+from desketch.baselines.methods import METHODS, Method, find_methods
+from desketch.baselines.store import Store
+from desketch.baselines.trial import Limits, Problem
+from desketch.errors import ConfigError
+from desketch.fed.client import ClientData
+from desketch.fed.engine import Engine
+from desketch.fed.engines import make_engine
+from desketch.fed.model import FlatModel
+from desketch.tasks import Task, build_model, load_task, partition
+
+__all__ = ["app", "compare_methods", "make_problem", "summary"]
+
+app = typer.Typer(add_completion=False)
+_DEFAULT = "fedavgm,eden,topk,stc,desketch"
+
+
+def make_problem(
+    task: Task, *, model: str, clients: int, split: str, fraction: float, local_steps: int, batch: int = 32
+) -> Problem:
+    """A federation on a task, waiting for a method; partition, weights and batches are functions of the seed."""
+
+    @lru_cache(maxsize=1)
+    def data(seed: int) -> Sequence[ClientData]:
+        parts = partition(task, split, clients, seed)
+        return [ClientData(c, task.x_train[index], task.y_train[index]) for c, index in enumerate(parts)]
+
+    def engine(seed: int) -> Engine:
+        return make_engine(FlatModel(build_model(model, task, seed=seed)), (task.x_val[:2], task.y_val[:2]))
+
+    return Problem(
+        name=f"{Path(task.name).name} {model} N={clients} {split} C={fraction:g} K={local_steps} B={batch}",
+        clients=data,
+        engine=engine,
+        validation=(task.x_val, task.y_val),
+        test=(task.x_test, task.y_test),
+        local_steps=local_steps,
+        batch=batch,
+        fraction=fraction,
+    )
+
+
+def compare_methods(
+    problem: Problem,
+    methods: Sequence[Method],
+    *,
+    seeds: int,
+    limits: Limits,
+    store: Store,
+    untuned: Sequence[str] = (),
+    status: Status | None = None,
+) -> list[Result]:
+    """Tune and measure each method; those in ``untuned`` are measured with their first setting and the last iterate."""
+
+    def progress(label: str, t: int, accuracy: float) -> None:
+        if status:
+            status.update(f"{label}: round {t}, accuracy {accuracy:.4f}")
+
+    results = []
+    for method in methods:
+        if method.name in untuned:
+            choice = Choice(method.untuned, 1, 0)
+        else:
+            choice = tune(problem, method, limits=limits, store=store, progress=progress)
+        results.append(
+            measure(problem, method, choice, seeds=range(1, seeds + 1), limits=limits, store=store, progress=progress)
+        )
+    return results
+
+
+def summary(problem: Problem, results: Sequence[Result], *, limits: Limits) -> dict[str, Any]:
+    """One JSON object: a row per method, and how many times fewer bytes desketch needs than each of the others."""
+    ours = next((result for result in results if result.method.name == "desketch"), None)
+    ratios = {r.method.name: _interval(ratio(r, ours)) for r in results if ours and r is not ours}
+    return {
+        "problem": problem.name,
+        "target": limits.target,
+        "criterion": "first evaluation at the target whose next three have their median there",
+        "evaluated_every": limits.every,
+        "max_rounds": limits.rounds,
+        "interval": "geometric mean over seeds, 95% Student interval on the log scale; ratios are paired by seed",
+        "methods": [result.row() for result in results],
+        "times_fewer_bytes": ratios,
+    }
+
+
+def _interval(interval: Interval | None) -> dict[str, float | None] | None:
+    if interval is None:
+        return None
+    wide = interval.high == float("inf")
+    return {"mean": interval.mean, "low": None if wide else interval.low, "high": None if wide else interval.high}
+
+
+@app.command()
+def compare(
+    task: Annotated[str, typer.Option(help="digits, idx:FOLDER, npz:FILE or csv:FILE")] = "digits",
+    model: Annotated[str, typer.Option(help="softmax, mlp:512, cnn, or module:function")] = "mlp:64",
+    methods: Annotated[str, typer.Option(help=f"comma-separated, of: {', '.join(METHODS)}; or all")] = _DEFAULT,
+    target: Annotated[float, typer.Option(help="accuracy to reach and hold, between 0 and 1")] = 0.9,
+    seeds: Annotated[int, typer.Option(help="measured runs per method", min=1)] = 3,
+    clients: Annotated[int, typer.Option(min=1)] = 10,
+    partition: Annotated[str, typer.Option(help="iid, dirichlet:0.3, shards:2")] = "iid",
+    fraction: Annotated[float, typer.Option(help="share of the clients asked each round")] = 1.0,
+    local_steps: Annotated[int, typer.Option(help="K", min=1)] = 5,
+    batch: Annotated[int, typer.Option(min=1)] = 32,
+    rounds: Annotated[int, typer.Option(help="give up after this many", min=1)] = 200,
+    every: Annotated[int, typer.Option(help="rounds between evaluations", min=1)] = 5,
+    untuned: Annotated[str, typer.Option(help="methods to measure with their default setting, without tuning")] = "",
+    out: Annotated[Path, typer.Option(help="folder of results; a rerun continues there")] = Path("runs/compare"),
+    json_out: Annotated[str | None, typer.Option("--json", help="write the results to FILE, or - for stdout")] = None,
+) -> None:
+    """Tune every method with the same budget, then report the bytes that reach AND hold the target."""
+    if not 0 < target <= 1:
+        raise ConfigError(f"the target is an accuracy between 0 and 1, got {target}; write 0.84 for 84%")
+    names = list(METHODS) if methods == "all" else [name.strip() for name in methods.split(",")]
+    chosen, plain = find_methods(names), find_methods([name for name in untuned.split(",") if name])
+    problem = make_problem(
+        load_task(task),
+        model=model,
+        clients=clients,
+        split=partition,
+        fraction=fraction,
+        local_steps=local_steps,
+        batch=batch,
+    )
+    limits = Limits(target=target, rounds=rounds, every=every)
+    console = Console(stderr=json_out == "-")
+    with _status(console) as status:
+        results = compare_methods(
+            problem,
+            chosen,
+            seeds=seeds,
+            limits=limits,
+            store=Store(out / "trials.json"),
+            untuned=[method.name for method in plain],
+            status=status,
+        )
+    report = {"command": " ".join(["desketch", *sys.argv[1:]]), **summary(problem, results, limits=limits)}
+    _write(out / "compare.json", json.dumps(report, indent=1))
+    from desketch.report.comparison import plot_comparison
+
+    plot_comparison(results, out / "compare.png", title=problem.name)
+    console.print(_table(results, report["times_fewer_bytes"], target))
+    console.print(f"trials, table and plot are in {out}")
+    if json_out == "-":
+        print(json.dumps(report))
+    elif json_out:
+        _write(Path(json_out), json.dumps(report, indent=1))
+
+
+def _status(console: Console) -> AbstractContextManager[Status]:
+    return console.status("loading")
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(f".{os.getpid()}.tmp")
+    temporary.write_text(text + "\n")
+    os.replace(temporary, path)
+
+
+def _table(results: Sequence[Result], ratios: dict[str, Any], target: float) -> Table:
+    table = Table(title=f"bytes of one client, up + down, to reach and hold {100 * target:g}%")
+    for column in ("method", "kB [95%]", "rounds", "held", "last accuracy", "desketch needs"):
+        table.add_column(column, justify="left" if column == "method" else "right")
+    for result in results:
+        row = result.row()
+        factor = ratios.get(result.method.name)
+        table.add_row(
+            row["method"],
+            _kilobytes(row),
+            "-" if row["rounds"] is None else f"{row['rounds']:g}",
+            f"{row['reached']}/{row['seeds']}",
+            f"{100 * row['last_accuracy']:.1f}%",
+            f"{factor['mean']:,.1f}x fewer" if factor else "",
+        )
+    return table
+
+
+def _kilobytes(row: dict[str, Any]) -> str:
+    if row["bytes"] is None:
+        return "never"
+    low, high = row["bytes_low"], row["bytes_high"]
+    return f"{row['bytes'] / 1e3:,.1f}" + (f" [{low / 1e3:,.1f}, {high / 1e3:,.1f}]" if high else "")

@@ -1,0 +1,134 @@
+"""Tuning, measuring and resuming, on a federation small enough to train in a second."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from desketch.baselines import compare as module
+from desketch.baselines.compare import Choice, Interval, Result, measure, ratio, tune
+from desketch.baselines.criterion import Point
+from desketch.baselines.methods import METHODS
+from desketch.baselines.store import Store
+from desketch.baselines.trial import AVERAGES, Limits, Problem, Trial, train
+from desketch.errors import RunError
+from desketch.fed.client import ClientData
+from desketch.fed.engine import LoopEngine
+from desketch.fed.model import FlatModel
+
+LIMITS = Limits(target=0.9, rounds=40, every=2)
+
+
+@pytest.fixture(scope="module")
+def problem() -> Problem:
+    """Three Gaussian clouds in the plane, four clients."""
+    g = torch.Generator().manual_seed(0)
+    y = torch.arange(600) % 3
+    x = torch.randn(600, 8, generator=g) + 3 * torch.nn.functional.one_hot(y, 8)
+
+    def engine(seed: int) -> LoopEngine:
+        model = torch.nn.Linear(8, 3)
+        torch.nn.init.zeros_(model.weight)
+        torch.nn.init.zeros_(model.bias)
+        return LoopEngine(FlatModel(model))
+
+    return Problem(
+        name="clouds",
+        clients=lambda seed: [ClientData(c, x[c:400:4], y[c:400:4]) for c in range(4)],
+        engine=engine,
+        validation=(x[400:500], y[400:500]),
+        test=(x[500:], y[500:]),
+        local_steps=2,
+        batch=16,
+    )
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedadam", "stc", "topk", "powersgd", "eden"])
+def test_methods_learn_in_the_real_rounds(problem, name):
+    method = METHODS[name]
+    setting = {**method.untuned, **({"density": 0.2} if "density" in method.untuned else {}), "eta_local": 0.2}
+    trial = train(problem, method, setting, seed=1, limits=LIMITS, split=problem.test)
+    assert trial.reached(0.9, 1) or trial.reached(0.9, 10)
+
+
+def test_bytes_are_those_of_the_frames(problem):
+    trial = train(problem, METHODS["fedavg"], METHODS["fedavg"].untuned, seed=1, limits=LIMITS, split=problem.test)
+    first, second = trial.curves[1][:2]
+    payload = 4 * 27
+    assert payload < first.bytes_up / 2 < payload + 40
+    assert payload < first.bytes_down / 2 < payload + 40
+    assert second.bytes == 2 * first.bytes
+
+
+def test_a_run_stops_when_it_can_no_longer_win(problem):
+    limits = replace(LIMITS, target=1.1, bytes=1.0)
+    trial = train(problem, METHODS["fedavg"], METHODS["fedavg"].untuned, seed=1, limits=limits, split=problem.test)
+    assert len(trial.curves[1]) == 4
+
+
+def test_tuning_takes_the_cheapest_setting_and_a_rerun_reads_it(problem, tmp_path, monkeypatch):
+    store = Store(tmp_path / "trials.json")
+    choice = tune(problem, METHODS["fedavg"], limits=LIMITS, store=store)
+    assert choice.setting in METHODS["fedavg"].grid
+    assert choice.runs == len(METHODS["fedavg"].grid)
+    monkeypatch.setattr(module, "train", lambda *a, **k: pytest.fail("a stored trial was trained again"))
+    again = tune(problem, METHODS["fedavg"], limits=LIMITS, store=Store(tmp_path / "trials.json"))
+    assert (dict(again.setting), again.average) == (dict(choice.setting), choice.average)
+
+
+def test_interrupted_comparisons_continue(problem, tmp_path, monkeypatch):
+    method, choice = METHODS["fedavg"], Choice(METHODS["fedavg"].untuned, 1, 0)
+    store = Store(tmp_path / "trials.json")
+    measure(problem, method, choice, seeds=[1, 2], limits=LIMITS, store=store)
+    trained: list[int] = []
+
+    def spy(*arguments, seed, **options):
+        trained.append(seed)
+        return train(*arguments, seed=seed, **options)
+
+    monkeypatch.setattr(module, "train", spy)
+    result = measure(problem, method, choice, seeds=[1, 2, 3], limits=LIMITS, store=Store(tmp_path / "trials.json"))
+    assert trained == [3]
+    assert [trial.seed for trial in result.trials] == [1, 2, 3]
+    json.dumps(result.row(), allow_nan=False)
+
+
+def test_a_foreign_file_is_refused(tmp_path):
+    path = tmp_path / "trials.json"
+    path.write_text('{"other": 1}')
+    with pytest.raises(RunError, match="not a file of trials"):
+        Store(path)
+
+
+def result_of(costs: list[float | None], method: str = "fedavg") -> Result:
+    trials = []
+    for seed, cost in enumerate(costs):
+        points = [Point(5 * i, 0.9 if cost else 0.1, (cost or 1.0) / 2, (cost or 1.0) / 2) for i in range(1, 6)]
+        trials.append(Trial(method, {}, seed, {n: points for n in AVERAGES}, 0.0))
+    return Result(METHODS[method], Choice({}, 1, 0), 0.84, trials)
+
+
+def test_ratios_are_paired_by_seed():
+    factor = ratio(result_of([100.0, 1000.0, 50.0]), result_of([10.0, 100.0, None], "desketch"))
+    assert factor is not None
+    assert factor.mean == pytest.approx(10.0)
+    assert factor.low == pytest.approx(10.0)
+    assert ratio(result_of([None]), result_of([5.0])) is None
+
+
+def test_seeds_that_never_hold_are_counted():
+    row = result_of([100.0, None]).row()
+    assert (row["seeds"], row["reached"], row["bytes_by_seed"]) == (2, 1, [100.0, None])
+
+
+def test_the_interval_is_students():
+    """Against a worked example: logs 0, 1, 2 have mean 1, standard error 1/sqrt(3), t = 4.3027."""
+    interval = Interval.of([1.0, math.e, math.e**2])
+    assert interval is not None
+    assert interval.mean == pytest.approx(math.e)
+    assert math.log(interval.high) == pytest.approx(1 + 4.302653 / math.sqrt(3), rel=1e-6)
+    assert Interval.of([]) is None
