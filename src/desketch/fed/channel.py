@@ -89,7 +89,7 @@ class SketchChannel(Channel):
         self.mechanism, self.options = mechanism, dict(options)
         self._drawn: tuple[int, Sketch] | None = None
         self.sketch_at(0)  # a family or b that cannot be drawn is refused here, not in round 1
-        self._header(0, "update"), self._header(0, "broadcast")
+        self.header(0, "update"), self.header(0, "broadcast")
 
     @classmethod
     def at_compression(cls, compression: float, *, d: int, key: Key, **options: Any) -> SketchChannel:
@@ -117,24 +117,32 @@ class SketchChannel(Channel):
         if self.mechanism:
             sketches, weights = self.mechanism.guard(sketches), [1.0] * len(clients)
         rounding = [self.key.fold_in("rounding", client, t) for client in clients]
-        return wire.encode_batch(sketches, self._header(t, "update"), weights=weights, rounding=rounding)
+        return wire.encode_batch(sketches, self.header(t, "update"), weights=weights, rounding=rounding)
 
     def server_step(self, t: int, frames: Mapping[int, bytes]) -> ServerStep:
         """The mean of the decoded sketches, encoded again; the server never sees more than R^b."""
-        batch = wire.decode_batch(frames, self._header(t, "update"))
+        batch = self.decode_updates(t, frames)
         if self.mechanism is None and not batch.senders:
             return ServerStep(None, (), batch.refused)
         values = torch.from_numpy(batch.values)
         y = self.mechanism.average(values) if self.mechanism else weighted_mean(values, torch.from_numpy(batch.weights))
-        broadcast = wire.encode(y, self._header(t, "broadcast"), rounding=self.key.fold_in("rounding", "server", t))
-        return ServerStep(broadcast, batch.senders, batch.refused)
+        return ServerStep(self.encode_broadcast(t, y), batch.senders, batch.refused)
+
+    def decode_updates(self, t: int, frames: Mapping[int, bytes]) -> wire.Batch:
+        """The sketches and weights of the frames that can be used, and why the others cannot."""
+        return wire.decode_batch(frames, self.header(t, "update"))
+
+    def encode_broadcast(self, t: int, y: Tensor) -> bytes:
+        """The frame that carries the mean sketch to everyone."""
+        return wire.encode(y, self.header(t, "broadcast"), rounding=self.key.fold_in("rounding", "server", t))
 
     def decode_broadcast(self, t: int, frame: bytes) -> Update:
         """dec_t: u = R_tᵀ y with the R_t that made y."""
-        y = torch.from_numpy(wire.decode(frame, self._header(t, "broadcast"))[1])
+        y = torch.from_numpy(wire.decode(frame, self.header(t, "broadcast"))[1])
         return Update(self.sketch_at(t).desketch(y), norm(y), self.b)
 
-    def _header(self, t: int, kind: str) -> wire.Header:
+    def header(self, t: int, kind: str) -> wire.Header:
+        """What a frame of round t must say; ``kind`` is "update" or "broadcast"."""
         codec = self.codec_down if kind == "broadcast" else self.codec
         key = self.key.fold_in("round", t)
         return wire.Header(

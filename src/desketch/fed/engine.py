@@ -15,11 +15,12 @@ from itertools import groupby
 import torch
 from torch import Tensor
 
+from desketch.fed.channel import Channel
 from desketch.fed.client import ClientData, LocalWork, batch_indices, local_update
 from desketch.fed.mechanism import Privacy
 from desketch.fed.model import FlatModel
 
-__all__ = ["Engine", "LoopEngine", "VmapEngine"]
+__all__ = ["Engine", "LoopEngine", "VmapEngine", "cohort_frames"]
 
 CHUNK_BYTES = 64 << 20
 
@@ -33,6 +34,21 @@ class Engine(ABC):
     @abstractmethod
     def updates(self, w: Tensor, cohort: Sequence[ClientData], work: LocalWork, *, t: int) -> Tensor:
         """The rows Δw_c(t), (n, d), in the cohort's order."""
+
+
+def cohort_frames(
+    engine: Engine, channel: Channel, w: Tensor, cohort: Sequence[ClientData], work: LocalWork, *, t: int
+) -> tuple[dict[int, bytes], dict[int, str]]:
+    """Round t's frame of every client in the cohort; an update that is not finite is never sent, and is named."""
+    deltas = engine.updates(w, cohort, work, t=t)
+    finite = torch.linalg.vector_norm(deltas, dim=1).isfinite()
+    refused = {c.client: "update: not finite; lower eta_local" for c, ok in zip(cohort, finite, strict=True) if not ok}
+    good = [c for c in cohort if c.client not in refused]
+    if not good:
+        return {}, refused
+    ids, weights = [c.client for c in good], [c.weight for c in good]
+    frames = channel.encode_updates(t, deltas[finite] if refused else deltas, clients=ids, weights=weights)
+    return dict(zip(ids, frames, strict=True)), refused
 
 
 class LoopEngine(Engine):

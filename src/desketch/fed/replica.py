@@ -20,7 +20,7 @@ from desketch.fed.channel import Channel
 from desketch.fed.optimizers import ServerOptimizer
 from desketch.fed.state import pack, unpack
 
-__all__ = ["CatchUp", "Replica", "ReplicaLog"]
+__all__ = ["CatchUp", "Replica", "ReplicaLog", "digest"]
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Replica:
 
     def digest(self) -> str:
         """SHA-256 of w's float32 bytes."""
-        return hashlib.sha256(self.w.cpu().numpy().tobytes()).hexdigest()
+        return digest(self.w)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything another replica needs to go on from here."""
@@ -93,6 +93,11 @@ class Replica:
     def checkpoint(self) -> bytes:
         """The state as one blob, as it would be sent."""
         return pack(self.state_dict())
+
+
+def digest(w: Tensor) -> str:
+    """SHA-256 of w's float32 bytes, as a hexadecimal string."""
+    return hashlib.sha256(w.cpu().numpy().tobytes()).hexdigest()
 
 
 class ReplicaLog:

@@ -13,13 +13,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from desketch.errors import BudgetError, InputError
 from desketch.fed.channel import Channel
 from desketch.fed.client import ClientData, LocalWork, private_sketch_frame
-from desketch.fed.engine import Engine
+from desketch.fed.engine import Engine, cohort_frames
 from desketch.fed.iterates import Average
 from desketch.fed.mechanism import Privacy
 from desketch.fed.optimizers import ServerOptimizer
@@ -188,16 +187,8 @@ def _cohort(f: Federation, t: int) -> list[int]:
 
 
 def _client_frames(f: Federation, t: int, clients: list[int]) -> tuple[dict[int, bytes], dict[int, str]]:
-    """The frames of the clients that are there; an update that is not finite is never sent, and is named."""
+    """The frames of the clients that are there, and why others have none."""
     data, w = [f.clients[client] for client in clients], f.server.replica.w
     if f.privacy and f.privacy.examples:
         return {c.client: private_sketch_frame(w, c, f.work, f.channel, t=t, privacy=f.privacy) for c in data}, {}
-    deltas = f.engine.updates(w, data, f.work, t=t)
-    finite = torch.linalg.vector_norm(deltas, dim=1).isfinite()
-    refused = {c.client: "update: not finite; lower eta_local" for c, ok in zip(data, finite, strict=True) if not ok}
-    good = [c for c in data if c.client not in refused]
-    if not good:
-        return {}, refused
-    ids, weights = [c.client for c in good], [c.weight for c in good]
-    frames = f.channel.encode_updates(t, deltas[finite] if refused else deltas, clients=ids, weights=weights)
-    return dict(zip(ids, frames, strict=True)), refused
+    return cohort_frames(f.engine, f.channel, w, data, f.work, t=t)

@@ -1,0 +1,207 @@
+"""Algorithm 1 without a server: the same local steps and frames, averaged among neighbours only.
+
+    tree     (``tree_mesh.py``) the exact mean over a spanning tree: replicas are those of the server mode
+    gossip   (``gossip_mesh.py``) repeated averaging with the neighbours: every node keeps its own, nearly equal replica
+
+Nodes and edges fail by rate, anew each round.  What is left of the graph may fall into components: each goes on by
+itself, and they meet again by `desketch.fed.lineage` (tree) or by the displacement term (gossip).
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from desketch.errors import ConfigError, InputError
+from desketch.fed.channel import SketchChannel
+from desketch.fed.client import ClientData, LocalWork
+from desketch.fed.engine import Engine, cohort_frames
+from desketch.fed.optimizers import ServerOptimizer
+from desketch.fed.replica import Replica, digest
+from desketch.fed.topology import Topology
+
+__all__ = ["Failures", "Mesh", "MeshRecord", "Traffic", "run_mesh"]
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failures:
+    """Every round each node is down with rate ``nodes`` and each edge with rate ``edges``, independently."""
+
+    nodes: float = 0.0
+    edges: float = 0.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not (0.0 <= self.nodes < 1.0 and 0.0 <= self.edges < 1.0):
+            raise InputError(f"failure rates must be in [0, 1), got nodes={self.nodes}, edges={self.edges}")
+
+    def strike(self, t: int, topology: Topology) -> tuple[Topology, frozenset[int]]:
+        """What is left of the graph in round t, and the nodes that are down."""
+        rng = np.random.default_rng([self.seed, 2, t])
+        down = np.flatnonzero(rng.random(topology.n) < self.nodes)
+        broken = np.flatnonzero(rng.random(len(topology.edges)) < self.edges)
+        if len(down) + len(broken) == 0:
+            return topology, frozenset()
+        return topology.without(nodes=down, edges=broken), frozenset(down.tolist())
+
+
+@dataclass(frozen=True)
+class MeshRecord:
+    """One row of ``metrics.jsonl`` of a run without a server; bytes are of all edges together."""
+
+    round: int
+    metrics: Mapping[str, float]
+    bytes_up: int
+    bytes_down: int
+    bytes_catch_up: int
+    hops: int
+    components: int
+    down: int
+    participants: int
+    refused: Mapping[int, str]
+    consensus: float
+    eta_global: float
+    digest: str
+    seconds: float
+
+    def row(self) -> dict[str, Any]:
+        """The record as one flat JSON object."""
+        row = asdict(self)
+        return {"round": row.pop("round"), **row.pop("metrics"), **row}
+
+
+@dataclass
+class Traffic:
+    """What one round put on the edges."""
+
+    per_node: Ints  # bytes sent by each node
+    up: int = 0
+    down: int = 0
+    catch_up: int = 0
+    hops: int = 0
+
+
+@dataclass(kw_only=True)
+class Mesh(ABC):
+    """Nodes, their graph and their work; `run_mesh` drives it and leaves it resumable."""
+
+    clients: Sequence[ClientData]
+    topology: Topology
+    channel: SketchChannel
+    optimizer: ServerOptimizer
+    engine: Engine
+    w0: Tensor
+    work: LocalWork = field(default_factory=LocalWork)
+    failures: Failures = field(default_factory=Failures)
+    evaluate: Callable[[Tensor], Mapping[str, float]] = lambda w: {}
+
+    def __post_init__(self) -> None:
+        if len(self.clients) != self.topology.n:
+            raise ConfigError(f"{self.topology!r} needs {self.topology.n} clients, got {len(self.clients)}")
+        for node, data in enumerate(self.clients):
+            if len(data.y) == 0:
+                raise ConfigError(f"node {node} has no data; use fewer nodes or another partition")
+        parts = self.topology.components()
+        if len(parts) > 1:
+            raise ConfigError(f"{self.topology!r} is not connected: {len(parts)} parts; add edges between them")
+        self.bytes_per_node = np.zeros(self.topology.n, dtype=np.int64)
+        self.t = 0
+        self.start()
+
+    @abstractmethod
+    def start(self) -> None:
+        """Set every node to w0."""
+
+    @abstractmethod
+    def step(self, t: int, alive: Topology, parts: list[Ints], traffic: Traffic) -> dict[int, str]:
+        """One round on what is left of the graph; returns who was refused, and why."""
+
+    @abstractmethod
+    def replicas(self) -> list[tuple[Replica, int]]:
+        """The distinct replicas, each with the number of nodes that hold it."""
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Any]:
+        """Everything `run_mesh` needs to go on."""
+
+    @abstractmethod
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from `state_dict`."""
+
+    @property
+    def model_vector(self) -> Tensor:
+        """The mean of all nodes' w; the very w when all are equal."""
+        held = self.replicas()
+        if len(held) == 1:
+            return held[0][0].w
+        return torch.stack([replica.w * (count / self.topology.n) for replica, count in held]).sum(0)
+
+    def consensus(self, mean: Tensor) -> float:
+        """Root mean square distance of the nodes' w from their mean."""
+        squares = [count * float((replica.w - mean).square().sum()) for replica, count in self.replicas()]
+        return float((sum(squares) / self.topology.n) ** 0.5)
+
+    def client_frames(self, t: int, w: Tensor, nodes: Sequence[int]) -> tuple[dict[int, bytes], dict[int, str]]:
+        """The frames that the nodes at w would send to a server."""
+        return cohort_frames(self.engine, self.channel, w, [self.clients[node] for node in nodes], self.work, t=t)
+
+    def new_replica(self) -> Replica:
+        """A replica at w0 with an optimiser of its own."""
+        return Replica(self.w0, optimizer=copy.deepcopy(self.optimizer), channel=self.channel)
+
+
+def run_mesh(mesh: Mesh, *, rounds: int, on_round: Callable[[MeshRecord], None] = lambda record: None) -> None:
+    """Rounds t+1..T; a partition is warned of once, when it first happens."""
+    warned = False
+    for t in range(mesh.t + 1, rounds + 1):
+        started = time.perf_counter()
+        alive, down = mesh.failures.strike(t, mesh.topology)
+        parts = [part for part in alive.components() if int(part[0]) not in down]
+        if len(parts) > 1 and not warned:
+            warned = True
+            sizes = ", ".join(str(len(part)) for part in parts[:5])
+            warnings.warn(
+                f"round {t}: the graph fell into {len(parts)} components of {sizes} nodes; each goes on by itself and "
+                "they merge when a link is back",
+                stacklevel=2,
+            )
+        traffic = Traffic(np.zeros(mesh.topology.n, dtype=np.int64))
+        refused = mesh.step(t, alive, parts, traffic)
+        mesh.t = t
+        mesh.bytes_per_node += traffic.per_node
+        on_round(_record(mesh, t, parts, traffic, refused, started))
+
+
+def _record(
+    mesh: Mesh, t: int, parts: list[Ints], traffic: Traffic, refused: dict[int, str], started: float
+) -> MeshRecord:
+    mean = mesh.model_vector
+    present = sum(len(part) for part in parts)
+    return MeshRecord(
+        round=t,
+        metrics=dict(mesh.evaluate(mean)),
+        bytes_up=traffic.up,
+        bytes_down=traffic.down,
+        bytes_catch_up=traffic.catch_up,
+        hops=traffic.hops,
+        components=len(parts),
+        down=mesh.topology.n - present,
+        participants=present - len(refused),
+        refused=refused,
+        consensus=mesh.consensus(mean),
+        eta_global=mesh.replicas()[0][0].optimizer.eta,
+        digest=digest(mean),
+        seconds=time.perf_counter() - started,
+    )
