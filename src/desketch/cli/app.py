@@ -18,6 +18,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "account": ("State the epsilon of a run, or calibrate its noise.", "desketch.cli.account"),
     "bench": ("Measure the kernels or the engine against peers.", "desketch.cli.bench"),
     "compare": ("Bytes to reach and hold an accuracy, against other methods.", "desketch.cli.compare"),
+    "verify": ("Check the theorems against experiments.", "desketch.cli.verify"),
 }
 
 

@@ -1,0 +1,95 @@
+"""Printed statements that are false, each with an experiment that contradicts it, and the corrected one beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from desketch.cli.verification.objectives import Objective, objectives
+from desketch.cli.verification.rows import Row, frequency_row, sampled_row
+from desketch.cli.verification.simulate import Draws, run
+from desketch.keys import Key
+from desketch.sketches import draw
+from desketch.theory import Problem, theorem
+from desketch.theory.tails import columns
+
+__all__ = ["refute"]
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True)
+class _PseudoHuber(Objective):
+    """f(w) = s (sqrt(1 + |w|²) - 1): smooth with L = G = s, and its gradient stays near s far from 0."""
+
+    scale: float
+
+    def gradients(self, U: Array) -> Array:
+        return self.scale * U / np.sqrt(1 + (U**2).sum(-1, keepdims=True))
+
+    def values(self, W: Array) -> Array:
+        return self.scale * (np.sqrt(1 + (W**2).sum(-1)) - 1)
+
+
+def refute(draws: Draws) -> Iterator[Row]:
+    """All counter-examples."""
+    yield from _non_convex(draws)
+    yield from _mismatched_indices(draws)
+    yield from _inner_products()
+
+
+def _non_convex(draws: Draws) -> Iterator[Row]:
+    """So small a step cannot move the gradient in 50 rounds, yet the print promises 1/T of the initial gap."""
+    d, scale, eta = draws.R.shape[3], 20.0, 1e-4
+    w0 = np.full(d, 10 / np.sqrt(d))
+    objective = _PseudoHuber("pseudo-Huber", False, w0, Problem(L=scale), scale)
+    problem = Problem(L=scale, mu=None, gap=float(objective.values(w0[None])[0]), G=scale)
+    objective = replace(objective, problem=problem)
+    T = min(50, draws.rounds)
+    short = replace(draws, R=draws.R[:, :T])
+    trace = run(objective, short, eta=np.full((draws.R.shape[0], 1), eta), K=1)
+    least = draws.by_family(trace.gradient).mean(-1).min(0)  # (families,)
+    for f, family in enumerate(draws.families):
+        alpha = float(draws.alpha[f * draws.seeds, 0])
+        for form in ("paper", "corrected"):
+            statement = theorem("local", "non-convex", form)
+            bound = statement.bound(problem, alpha=alpha, K=1, eta=eta, T=T)
+            samples = np.full((1, 2), least[f])
+            setting = f"pseudo-Huber, K=1, eta={eta}, T={T}: true {least[f]:.4g}, claimed <= {bound:.4g}"
+            flags = {"refuted": form == "paper", "corrected": form == "corrected"}
+            yield sampled_row(statement.label, setting, family, samples, np.array([bound]), **flags)
+
+
+def _mismatched_indices(draws: Draws) -> Iterator[Row]:
+    """Algorithm 1 as printed de-sketches with R_t what was sketched with R_{t-1}: E[R_tᵀ R_{t-1}] = 0, no descent."""
+    objective = next(o for o in objectives(draws.R.shape[3]) if o.name == "quadratic")
+    statement, problem = theorem("single", "strongly-convex"), objective.problem
+    eta = 1 / ((1 + draws.alpha) * problem.L)
+    for lag in (1, 0):
+        trace = run(objective, draws, eta=eta, K=1, lag=lag)
+        last = draws.by_family(trace.last)[1:]
+        for f, family in enumerate(draws.families):
+            step, alpha = float(eta[f * draws.seeds, 0]), float(draws.alpha[f * draws.seeds, 0])
+            bound = [statement.bound(problem, alpha=alpha, eta=step, T=t) for t in range(1, len(last) + 1)]
+            drift = float(last[-1, f].mean()) / problem.initial_gap
+            setting = f"R_t {'sketches and R_{t+1} de-sketches' if lag else 'both ways'}: f(w^T)/f(w^0) = {drift:.3g}"
+            flags = {"refuted": bool(lag), "corrected": not lag}
+            yield sampled_row("Algorithm 1", setting, family, last[:, f], np.array(bound), **flags)
+
+
+def _inner_products(d: int = 128, b: int = 64, delta: float = 0.01, count: int = 100) -> Iterator[Row]:
+    """Lemma ``lem:gaussian_ip`` (and ``lem:ams_ip``) with the printed constant one: a union over d² pairs needs two."""
+    for family in ("gaussian", "ams"):
+        largest = np.empty(count)
+        for i in range(count):
+            R = draw(family, d=d, b=b, key=Key(2023).fold_in("inner products", family, i)).to_dense()
+            largest[i] = np.abs(R.T @ R - np.diag((R**2).sum(0))).max()
+        tail = columns(family, d=d, b=b, delta=delta)
+        for name, threshold, corrected in (("printed", tail.paper, False), ("proved", tail.proved, True)):
+            failures = largest > threshold
+            setting = f"{name} constant, d={d}, b={b}, delta={delta}: exceeded in {failures.mean():.0%} of draws"
+            flags = {"refuted": not corrected, "corrected": corrected}
+            yield frequency_row(tail.lemma, setting, family, failures, delta, **flags)
