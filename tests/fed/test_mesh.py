@@ -11,6 +11,7 @@ from desketch.fed.client import ClientData, LocalWork
 from desketch.fed.engine import VmapEngine
 from desketch.fed.gossip_mesh import GossipMesh
 from desketch.fed.mesh import Failures, run_mesh
+from desketch.fed.mesh_costs import Link, protocol_costs
 from desketch.fed.model import FlatModel
 from desketch.fed.optimizers import make_optimizer
 from desketch.fed.rounds import Federation, run
@@ -209,3 +210,18 @@ def test_bad_input_is_refused():
         TreeMesh(topology=build_topology("ring", N), **parts)
     with pytest.raises(ConfigError, match="not connected"):
         TreeMesh(topology=Topology("two halves", N, np.array([[0, 1]])), **_parts())
+
+
+def test_costs_of_a_tree_are_those_that_a_run_counts():
+    mesh = TreeMesh(topology=build_topology("tree", N), **_parts("int4"))
+    (record,) = _rows(mesh, 1)
+    frame = record.bytes_down // (N - 1)
+    link = Link(bits_per_second=1e6, latency=0.01)
+    served, tree, gossiped = protocol_costs(
+        mesh.topology, frame=frame, partial=mesh.partial_bytes(), exchange=100, hops=7, link=link
+    )
+    assert tree.hops == record.hops
+    assert tree.bytes_total == pytest.approx(record.bytes_up + record.bytes_down, rel=0.02)
+    assert served.seconds == pytest.approx(2 * (0.01 + 8 * N * frame / 1e6))
+    assert gossiped.bytes_total == 2 * len(mesh.topology.edges) * 100 * 7
+    assert tree.bytes_busiest < served.bytes_busiest

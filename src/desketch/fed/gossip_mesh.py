@@ -36,14 +36,15 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(kw_only=True)
 class GossipMesh(Mesh):
-    """Every node has a replica of its own; ``tolerance`` is the share of disagreement that gossip may leave."""
+    """Every node has a replica of its own; ``hops=None`` takes as many as leave ``tolerance`` of the disagreement."""
 
     tolerance: float = 0.01
+    hops: int | None = None
 
     def start(self) -> None:
         """Give every node its own replica of w0."""
         self.nodes = [self.new_replica() for _ in range(self.topology.n)]
-        self.hops = hops_for(self.topology.mixing, self.tolerance)
+        self.exchanges = self.hops or hops_for(self.topology.mixing, self.tolerance)
 
     def replicas(self) -> list[tuple[Replica, int]]:
         """One replica a node."""
@@ -67,7 +68,7 @@ class GossipMesh(Mesh):
         updates[senders], weights[senders] = batch.values, batch.weights
         mixed_updates = self._gossip(updates, weights, alive)
         mixed_displacement = self._gossip(displacement, np.ones(self.topology.n), alive)
-        self._count(t, alive, traffic)
+        self._count(alive, traffic)
         for node in present:
             y = torch.from_numpy(mixed_updates.means[node]).float()
             z = torch.from_numpy(mixed_displacement.means[node] - displacement[node]).float()
@@ -83,16 +84,20 @@ class GossipMesh(Mesh):
         R.desketch_add_(replica.w, z, 1.0 / (1.0 + R.alpha))
 
     def _gossip(self, values: npt.NDArray[Any], weights: npt.NDArray[Any], alive: Topology) -> GossipResult:
-        return gossip(values, weights, alive, hops=self.hops)
+        return gossip(values, weights, alive, hops=self.exchanges)
 
-    def _count(self, t: int, alive: Topology, traffic: Traffic) -> None:
-        """Every hop sends one f32 frame of 2b + 2 numbers (both sums with their weights) over each edge, both ways."""
-        header = self.channel.header(t, "update")
+    def message_bytes(self) -> int:
+        """Bytes of one exchange: an f32 frame of 2b + 2 numbers, both sums with their weights."""
+        header = self.channel.header(1, "update")
         numbers = 2 * self.channel.b + 2
-        size = wire.frame_size(replace(header, codec="f32", kind="peer", d=max(header.d, numbers), b=numbers))
-        traffic.per_node += alive.degrees * size * self.hops
-        traffic.up = int(alive.degrees.sum()) * size * self.hops
-        traffic.hops = self.hops
+        return wire.frame_size(replace(header, codec="f32", kind="peer", d=max(header.d, numbers), b=numbers))
+
+    def _count(self, alive: Topology, traffic: Traffic) -> None:
+        """Every hop sends one message over each edge, both ways."""
+        sent = alive.degrees * self.message_bytes() * self.exchanges
+        traffic.per_node += sent
+        traffic.up = int(sent.sum())
+        traffic.hops = self.exchanges
 
     def state_dict(self) -> dict[str, Any]:
         """Every node's replica."""

@@ -74,7 +74,7 @@ class TreeMesh(Mesh):
     ) -> tuple[bytes | None, dict[int, str]]:
         """Convergecast and broadcast over the tree; returns the broadcast and the refused."""
         batch = self.channel.decode_updates(t, frames)
-        self._count_convergecast(t, frames, tree, traffic)
+        self._count_convergecast(frames, tree, traffic)
         traffic.hops = max(traffic.hops, 2 * tree.depth)
         if not batch.senders:
             return None, dict(batch.refused)
@@ -89,9 +89,13 @@ class TreeMesh(Mesh):
         traffic.down += len(broadcast) * (len(tree.nodes) - 1)
         return broadcast, dict(batch.refused)
 
-    def _count_convergecast(self, t: int, frames: dict[int, bytes], tree: SpanningTree, traffic: Traffic) -> None:
+    def partial_bytes(self) -> int:
+        """Bytes of one partial sum: b numbers in f32."""
+        return wire.frame_size(replace(self.channel.header(1, "update"), codec="f32", kind="peer"))
+
+    def _count_convergecast(self, frames: dict[int, bytes], tree: SpanningTree, traffic: Traffic) -> None:
         """Bytes up each tree edge: the subtree's frames, or one f32 partial sum when that is smaller."""
-        partial = wire.frame_size(replace(self.channel.header(t, "update"), codec="f32", kind="peer"))
+        partial = self.partial_bytes()
         bundle = {node: len(frames.get(node, b"")) for node in tree.nodes.tolist()}
         for node, parent in zip(tree.nodes[:0:-1].tolist(), tree.parent[:0:-1].tolist(), strict=True):
             size = min(bundle[node], partial)
