@@ -19,6 +19,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "bench": ("Measure the kernels or the engine against peers.", "desketch.cli.bench"),
     "compare": ("Bytes to reach and hold an accuracy, against other methods.", "desketch.cli.compare"),
     "verify": ("Check the theorems against experiments.", "desketch.cli.verify"),
+    "report": ("Write the report of a run folder again.", "desketch.cli.report"),
 }
 
 

@@ -1,0 +1,102 @@
+"""RunRecord: what a run folder says, as columns ready to plot.
+
+A run folder holds ``config.yaml``, ``metrics.jsonl`` (one row a round; bytes of all clients together) and
+``summary.json``.  The summary may be absent (an interrupted run), the last row may be torn (a killed one), and any
+column beyond ``round`` may be missing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import yaml
+
+from desketch.errors import RunError
+
+__all__ = ["RunRecord", "read_run"]
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRecord:
+    """Configuration, rows and summary of a run, with the derived columns of its plots."""
+
+    folder: Path
+    config: Mapping[str, Any]
+    rows: tuple[Mapping[str, Any], ...]
+    summary: Mapping[str, Any]
+
+    def column(self, *names: str) -> Floats:
+        """The first of these columns that any row has, NaN where it is missing; all NaN if no row has one."""
+        name = next((name for name in names if any(_number(row.get(name)) for row in self.rows)), names[0])
+        return np.array([float(row[name]) if _number(row.get(name)) else np.nan for row in self.rows])
+
+    @property
+    def rounds(self) -> Floats:
+        """The round of each row."""
+        return self.column("round")
+
+    @property
+    def accuracy(self) -> Floats:
+        """Accuracy in percent."""
+        return 100 * self.column("accuracy", "val_accuracy", "test_accuracy")
+
+    @property
+    def clients(self) -> int:
+        """N, over which the bytes of a round are averaged."""
+        return max(1, int(self.config.get("clients") or self.summary.get("clients") or 1))
+
+    def bytes_per_client(self) -> Floats:
+        """Bytes sent and received by a client, on average, up to each round."""
+        return (
+            np.cumsum(np.nan_to_num(self.column("bytes_up")) + np.nan_to_num(self.column("bytes_down"))) / self.clients
+        )
+
+    def seconds_on_link(self, bits_per_second: float) -> Floats:
+        """Time up to each round if every client had such a link: its own share of the work, then its bytes.
+
+        A round takes ``seconds / participants`` (clients work side by side) plus the bytes of one participant, up and
+        down, over the rate.  A row may name the bytes that have to follow one another as ``bytes_critical``.
+        """
+        present = np.maximum(1.0, np.nan_to_num(self.column("participants"), nan=self.clients))
+        total = np.nan_to_num(self.column("bytes_up")) + np.nan_to_num(self.column("bytes_down"))
+        critical = self.column("bytes_critical")
+        serial = np.where(np.isnan(critical), total / present, critical)
+        return np.cumsum(np.nan_to_num(self.column("seconds")) / present + 8 * serial / bits_per_second)
+
+
+def read_run(folder: str | Path) -> RunRecord:
+    """Read a run folder; a torn last row is dropped, any other damage is a `RunError`."""
+    folder = Path(folder)
+    if not (folder / "metrics.jsonl").is_file():
+        raise RunError(f"{folder} is no run folder: it has no metrics.jsonl")
+    config = yaml.safe_load(_text(folder / "config.yaml") or "{}")
+    summary = json.loads(_text(folder / "summary.json") or "{}")
+    lines = _text(folder / "metrics.jsonl").splitlines()
+    rows = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError as error:
+            if number == len(lines):
+                break
+            raise RunError(f"{folder / 'metrics.jsonl'}, line {number}: {error}") from None
+        rows.append(row)
+    if not rows:
+        raise RunError(f"{folder / 'metrics.jsonl'} has no finished round to report")
+    return RunRecord(folder=folder, config=config, rows=tuple(rows), summary=summary)
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8") if path.is_file() else ""
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

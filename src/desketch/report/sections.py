@@ -1,0 +1,221 @@
+"""Sections of a report: each takes the record of a run and returns HTML, or nothing when the run has no such thing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from desketch.report.plots import Series, graph_figure, line_figure, to_svg
+from desketch.report.records import RunRecord
+
+__all__ = ["SECTIONS", "headline", "human_bytes"]
+
+LINKS = {"10 Mbit/s": 1e7, "1 Mbit/s": 1e6, "100 kbit/s": 1e5}
+_PACKAGES = ("desketch", "torch", "numpy", "dp-accounting", "flwr")
+_MOST_EDGES = 2000
+
+
+def headline(run: RunRecord) -> str:
+    """The numbers one looks for first, as cards."""
+    summary, last = run.summary, run.rows[-1]
+    spent = float(run.bytes_per_client()[-1])
+    fedavg = summary.get("fedavg_bytes_per_client")
+    accuracy = summary.get("test_accuracy", last.get("accuracy"))
+    epsilon = (summary.get("privacy") or {}).get("epsilon", last.get("epsilon"))
+    cards = [
+        ("test accuracy" if "test_accuracy" in summary else "accuracy", _percent(accuracy)),
+        ("rounds", f"{summary.get('rounds', last.get('round'))}"),
+        ("up per client", human_bytes(summary.get("bytes_up_per_client"))),
+        ("down per client", human_bytes(summary.get("bytes_down_per_client"))),
+        ("FedAvg would send", human_bytes(fedavg)),
+        ("fewer bytes", f"{fedavg / spent:,.0f}x" if fedavg and spent else None),
+        ("epsilon spent", f"{epsilon:.3g}" if isinstance(epsilon, int | float) else None),
+    ]
+    return "".join(
+        f'<div class="card"><b>{escape(value)}</b><span>{escape(name)}</span></div>' for name, value in cards if value
+    )
+
+
+def progress(run: RunRecord) -> str:
+    """Accuracy against bytes, rounds and time on three links; loss and server step when recorded."""
+    accuracy, rounds, spent = run.accuracy, run.rounds, run.bytes_per_client()
+    fedavg = run.summary.get("fedavg_bytes_per_client")
+    marks = [("FedAvg, same rounds", float(fedavg))] if fedavg else []
+    curves = [Series(label=name, x=run.seconds_on_link(rate), y=accuracy) for name, rate in LINKS.items()]
+    parts = [
+        _figure(
+            "bytes",
+            "Accuracy against bytes",
+            line_figure(
+                [Series(label="accuracy", x=spent, y=accuracy)],
+                xlabel="sent and received per client",
+                ylabel="accuracy, %",
+                log_x=True,
+                unit="B",
+                marks=marks,
+            ),
+            "Every byte of every frame, headers and catch-ups included, averaged over the clients.",
+        ),
+        _figure(
+            "rounds",
+            "Accuracy against rounds",
+            line_figure([Series(label="accuracy", x=rounds, y=accuracy)], xlabel="round", ylabel="accuracy, %"),
+            f"{len(run.rows):,} rounds, {run.clients:,} clients.",
+        ),
+        _figure(
+            "time",
+            "Accuracy against time on slow links",
+            line_figure(curves, xlabel="time", ylabel="accuracy, %", log_x=True, unit="s"),
+            "A round takes one client's share of the measured seconds plus its frames at the rate of its link."
+            + _fedavg_times(fedavg),
+        ),
+        _optional(run, "loss", "Loss", "loss", xlabel="round", ylabel="loss"),
+        _optional(run, "eta_global", "Server step", "step", xlabel="round", ylabel="eta_global"),
+    ]
+    return f'<div class="plots">{"".join(parts)}</div>'
+
+
+def attendance(run: RunRecord) -> str:
+    """Who was refused, and how many were absent."""
+    refused = [(row.get("round"), who, why) for row in run.rows for who, why in _refusals(row)]
+    totals = {name: int(np.nansum(run.column(name))) for name in ("dropped", "late", "down")}
+    lines = [(f"clients {name}", str(total)) for name, total in totals.items() if total]
+    lines += [(f"round {t}, client {who}", f"refused: {why}") for t, who, why in refused[:50]]
+    if len(refused) > 50:
+        lines.append(("and more", f"{len(refused) - 50} further refusals in metrics.jsonl"))
+    return _table(lines)
+
+
+def privacy(run: RunRecord) -> str:
+    """The guarantee, its preconditions as the ledger states them, and epsilon over rounds."""
+    facts = dict(run.summary.get("privacy") or {})
+    plot = _optional(run, "epsilon", "Epsilon spent", "epsilon", xlabel="round", ylabel="epsilon")
+    return (f'<div class="plots">{plot}</div>' if plot else "") + _table(_flat(facts))
+
+
+def topology(run: RunRecord) -> str:
+    """The graph, the spread of the replicas, and what the edges carried."""
+    facts = dict(run.summary.get("topology") or {})
+    edges = [(int(i), int(j)) for i, j in facts.pop("edges", [])]
+    nodes = int(facts.get("nodes", run.clients))
+    drawn = ""
+    if edges and len(edges) <= _MOST_EDGES:
+        drawn = _figure(
+            "graph", "Who talks to whom", graph_figure(edges, nodes=nodes), f"{nodes} nodes, {len(edges)} edges."
+        )
+    spread = _optional(
+        run,
+        "consensus",
+        "Distance of the nodes from their mean",
+        "consensus",
+        xlabel="round",
+        ylabel="RMS distance",
+        log_y=True,
+    )
+    return (f'<div class="plots">{drawn}{spread}</div>' if drawn or spread else "") + _table(_flat(facts))
+
+
+def captures(run: RunRecord) -> str:
+    """Frames that were kept for a leakage audit."""
+    files = sorted(path for path in (run.folder / "capture").glob("**/*") if path.is_file())
+    return _table(
+        [(path.relative_to(run.folder).as_posix(), human_bytes(path.stat().st_size) or "") for path in files[:200]]
+    )
+
+
+def configuration(run: RunRecord) -> str:
+    """Every setting of the run."""
+    return _table(_flat(run.config))
+
+
+def versions(run: RunRecord) -> str:
+    """What computed the run; without a record, what wrote this report."""
+    recorded = run.summary.get("versions")
+    found = (
+        dict(recorded)
+        if isinstance(recorded, Mapping)
+        else {f"{n} (writing this report)": _version(n) for n in _PACKAGES}
+    )
+    digest = run.summary.get("replica_digest", run.rows[-1].get("digest"))
+    extra = {"replica digest": digest, "seconds": run.summary.get("seconds")}
+    return _table([(name, str(value)) for name, value in (found | extra).items() if value is not None])
+
+
+# title -> section; the order of the page
+SECTIONS = {
+    "Progress": progress,
+    "Privacy": privacy,
+    "Topology": topology,
+    "Absent and refused": attendance,
+    "Captured frames": captures,
+    "Configuration": configuration,
+    "Versions": versions,
+}
+
+
+def human_bytes(count: Any) -> str | None:
+    """Bytes with decimal prefixes, three digits."""
+    if not isinstance(count, int | float):
+        return None
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(count) < 1000:
+            return f"{count:.0f} B" if unit == "B" else f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} TB"
+
+
+def _figure(name: str, title: str, figure: Figure, caption: str) -> str:
+    svg = to_svg(figure, prefix=name).replace("<svg", f'<svg role="img" aria-label="{escape(title)}"', 1)
+    return f"<figure><h3>{escape(title)}</h3>{svg}<figcaption>{escape(caption)}</figcaption></figure>"
+
+
+def _optional(run: RunRecord, column: str, title: str, name: str, **axes: Any) -> str:
+    """Plot a column over rounds if any row has it."""
+    y = run.column(column)
+    if not np.isfinite(y).any():
+        return ""
+    return _figure(name, title, line_figure([Series(label=column, x=run.rounds, y=y)], **axes), "")
+
+
+def _table(lines: Sequence[tuple[str, str]]) -> str:
+    rows = "".join(f"<tr><th>{escape(str(name))}</th><td>{escape(value)}</td></tr>" for name, value in lines)
+    return f"<table>{rows}</table>" if rows else ""
+
+
+def _flat(values: Mapping[str, Any], above: str = "") -> list[tuple[str, str]]:
+    """Nested settings as dotted names; what is unset is left out."""
+    lines: list[tuple[str, str]] = []
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            lines += _flat(value, f"{above}{name}.")
+        elif value is not None and value != []:
+            lines.append((f"{above}{name}", str(value)))
+    return lines
+
+
+def _fedavg_times(fedavg: Any) -> str:
+    if not isinstance(fedavg, int | float):
+        return ""
+    times = ", ".join(f"{8 * fedavg / rate:,.3g} s at {name}" for name, rate in LINKS.items())
+    return f" FedAvg's frames alone, for the same rounds: {times}."
+
+
+def _refusals(row: Mapping[str, Any]) -> list[tuple[str, str]]:
+    refused = row.get("refused")
+    return [(str(who), str(why)) for who, why in refused.items()] if isinstance(refused, Mapping) else []
+
+
+def _percent(share: Any) -> str | None:
+    return f"{100 * share:.2f} %" if isinstance(share, int | float) else None
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
