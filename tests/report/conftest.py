@@ -47,11 +47,15 @@ def full_run(tmp_path_factory):
         "fedavg_bytes_per_client": 2 * 4 * 9610 * ROUNDS,
         "replica_digest": "ab" * 32,
         "seconds": 8.0,
-        "privacy": {"mechanism": "sketch-clip, client level", "epsilon": 2.5, "delta": 1e-5},
+        "epsilon": 2.5,
+        "delta": 1e-5,
         "topology": {"name": "ring", "nodes": 20, "edges": [[i, (i + 1) % 20] for i in range(20)]},
-        "versions": {"desketch": "0.1.0"},
+        "version": "0.1.0",
+        "stopped_by": "budget",
     }
     (tmp_path / "summary.json").write_text(json.dumps(summary))
+    claim = {"mechanism": "sketch-clip", "unit": "client", "adjacency": "add-remove", "observer": "everybody"}
+    (tmp_path / "privacy.json").write_text(json.dumps({"claim": claim, "ledger": [], "budget": {"epsilon": 4.0}}))
     (tmp_path / "capture").mkdir()
     (tmp_path / "capture" / "round-3.frames").write_bytes(b"frame")
     return tmp_path

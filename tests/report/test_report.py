@@ -31,7 +31,16 @@ def test_every_section_of_a_full_run(html):
         "Configuration",
         "Versions",
     ]
-    for text in ("95.30 %", "2.76 kB", "565x", "dirichlet:0.5", "ab" * 32, "capture/round-3.frames"):
+    for text in (
+        "95.30 %",
+        "2.76 kB",
+        "565x",
+        "dirichlet:0.5",
+        "ab" * 32,
+        "capture/round-3.frames",
+        "budget.epsilon",
+        "add-remove",
+    ):
         assert text in html
 
 
@@ -98,6 +107,15 @@ def test_damaged_folders_are_refused(tmp_path):
         render_report(tmp_path)
     (tmp_path / "metrics.jsonl").write_text('{"round"\n{"round": 2}\n')
     with pytest.raises(RunError, match="line 1"):
+        render_report(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "summary.json", "privacy.json"])
+@pytest.mark.parametrize("text", ["[1, 2", "[1, 2]"])
+def test_damaged_files_are_named(tmp_path, name, text):
+    (tmp_path / "metrics.jsonl").write_text('{"round": 1}')
+    (tmp_path / name).write_text(text)
+    with pytest.raises(RunError, match=name):
         render_report(tmp_path)
 
 

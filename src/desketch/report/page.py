@@ -48,7 +48,8 @@ def _title(run: RunRecord) -> str:
 def _subtitle(run: RunRecord) -> str:
     config = run.config
     size = f"b = {config['b']}" if config.get("b") else f"d/b = {config.get('compression', '?')}"
-    wire = f"{config.get('family', '?')} {size}, {config.get('codec', '?')} up, {config.get('codec_down', '?')} down"
+    up = config.get("codec", "?")
+    wire = f"{config.get('family', '?')} {size}, {up} up, {config.get('codec_down') or up} down"
     return f"desketch run: {config.get('clients', '?')} clients, {config.get('partition', '?')}, {wire}"
 
 
@@ -57,6 +58,8 @@ def _warning(run: RunRecord) -> str:
     notes = []
     if (run.config.get("dp") or {}).get("not_private_seed") is not None:
         notes.append("NOT PRIVATE: this run took its noise from a fixed seed, for testing only.")
-    if not run.summary:
-        notes.append("This run has no summary: it was interrupted, or is still going on.")
+    if not run.summary or run.summary.get("stopped_by") == "interrupt":
+        notes.append("This run was interrupted or is still going on: it can be resumed.")
+    if run.summary.get("stopped_by") == "budget":
+        notes.append("Training stopped before the round that would have exceeded the privacy budget.")
     return "".join(f'<p class="warning">{escape(note)}</p>' for note in notes)

@@ -1,14 +1,14 @@
 """RunRecord: what a run folder says, as columns ready to plot.
 
 A run folder holds ``config.yaml``, ``metrics.jsonl`` (one row a round; bytes of all clients together) and
-``summary.json``.  The summary may be absent (an interrupted run), the last row may be torn (a killed one), and any
-column beyond ``round`` may be missing.
+``summary.json``; a private one also ``privacy.json``.  The summary may be absent (an interrupted run), the last row may
+be torn (a killed one), and any column beyond ``round`` may be missing.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ class RunRecord:
     config: Mapping[str, Any]
     rows: tuple[Mapping[str, Any], ...]
     summary: Mapping[str, Any]
+    privacy: Mapping[str, Any]
 
     def column(self, *names: str) -> Floats:
         """The first of these columns that any row has, NaN where it is missing; all NaN if no row has one."""
@@ -77,8 +78,12 @@ def read_run(folder: str | Path) -> RunRecord:
     folder = Path(folder)
     if not (folder / "metrics.jsonl").is_file():
         raise RunError(f"{folder} is no run folder: it has no metrics.jsonl")
-    config = yaml.safe_load(_text(folder / "config.yaml") or "{}")
-    summary = json.loads(_text(folder / "summary.json") or "{}")
+    parse: dict[str, Callable[[str], Any]] = {
+        "config.yaml": yaml.safe_load,
+        "summary.json": json.loads,
+        "privacy.json": json.loads,
+    }
+    config, summary, privacy = (_mapping(folder / name, read) for name, read in parse.items())
     lines = _text(folder / "metrics.jsonl").splitlines()
     rows = []
     for number, line in enumerate(lines, start=1):
@@ -91,7 +96,17 @@ def read_run(folder: str | Path) -> RunRecord:
         rows.append(row)
     if not rows:
         raise RunError(f"{folder / 'metrics.jsonl'} has no finished round to report")
-    return RunRecord(folder=folder, config=config, rows=tuple(rows), summary=summary)
+    return RunRecord(folder=folder, config=config, rows=tuple(rows), summary=summary, privacy=privacy)
+
+
+def _mapping(path: Path, read: Callable[[str], Any]) -> dict[str, Any]:
+    try:
+        values = read(_text(path) or "{}")
+    except (yaml.YAMLError, json.JSONDecodeError) as error:
+        raise RunError(f"cannot read {path}: {error}") from None
+    if not isinstance(values, dict):
+        raise RunError(f"{path} must hold names and values, got {type(values).__name__}")
+    return values
 
 
 def _text(path: Path) -> str:

@@ -16,7 +16,8 @@ from desketch.report.records import RunRecord
 __all__ = ["SECTIONS", "headline", "human_bytes"]
 
 LINKS = {"10 Mbit/s": 1e7, "1 Mbit/s": 1e6, "100 kbit/s": 1e5}
-_PACKAGES = ("desketch", "torch", "numpy", "dp-accounting", "flwr")
+_PACKAGES = ("desketch", "torch", "numpy")
+_RECORDED = ("version", "torch", "numpy", "python", "platform")
 _MOST_EDGES = 2000
 
 
@@ -26,7 +27,7 @@ def headline(run: RunRecord) -> str:
     spent = float(run.bytes_per_client()[-1])
     fedavg = summary.get("fedavg_bytes_per_client")
     accuracy = summary.get("test_accuracy", last.get("accuracy"))
-    epsilon = (summary.get("privacy") or {}).get("epsilon", last.get("epsilon"))
+    epsilon = summary.get("epsilon", last.get("epsilon"))
     cards = [
         ("test accuracy" if "test_accuracy" in summary else "accuracy", _percent(accuracy)),
         ("rounds", f"{summary.get('rounds', last.get('round'))}"),
@@ -93,7 +94,9 @@ def attendance(run: RunRecord) -> str:
 
 def privacy(run: RunRecord) -> str:
     """The guarantee, its preconditions as the ledger states them, and epsilon over rounds."""
-    facts = dict(run.summary.get("privacy") or {})
+    spent = {name: run.summary[name] for name in ("epsilon", "delta") if run.summary.get(name) is not None}
+    recorded = {name: run.privacy[name] for name in ("claim", "budget") if isinstance(run.privacy.get(name), Mapping)}
+    facts = spent | dict(recorded.get("claim", {})) | {"budget": recorded.get("budget")}
     plot = _optional(run, "epsilon", "Epsilon spent", "epsilon", xlabel="round", ylabel="epsilon")
     return (f'<div class="plots">{plot}</div>' if plot else "") + _table(_flat(facts))
 
@@ -135,12 +138,8 @@ def configuration(run: RunRecord) -> str:
 
 def versions(run: RunRecord) -> str:
     """What computed the run; without a record, what wrote this report."""
-    recorded = run.summary.get("versions")
-    found = (
-        dict(recorded)
-        if isinstance(recorded, Mapping)
-        else {f"{n} (writing this report)": _version(n) for n in _PACKAGES}
-    )
+    found = {"desketch" if name == "version" else name: run.summary[name] for name in _RECORDED if name in run.summary}
+    found = found or {f"{name} (writing this report)": _version(name) for name in _PACKAGES}
     digest = run.summary.get("replica_digest", run.rows[-1].get("digest"))
     extra = {"replica digest": digest, "seconds": run.summary.get("seconds")}
     return _table([(name, str(value)) for name, value in (found | extra).items() if value is not None])
