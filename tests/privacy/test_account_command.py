@@ -48,7 +48,7 @@ def test_client_level_table() -> None:
 
 def test_run_folder_and_curve_and_plot(tmp_path: Path) -> None:
     ledger = Ledger("client").plus(PoissonSampled(0.2, Gaussian(2.0)), count=5)
-    write_record(tmp_path / "privacy.json", PrivacyRecord({"mechanism": "m"}, ledger, Budget(4.0, 1e-5)))
+    write_record(tmp_path / "privacy.json", PrivacyRecord({"mechanism": "m"}, ledger, 1e-5, Budget(4.0, 1e-5)))
     assert read_record(tmp_path / "privacy.json").ledger == ledger
     data = document(str(tmp_path), "--curve", "--plot", str(tmp_path / "curve.png"))
     assert data["curve"]["pld"][-1] == data["pld"]
@@ -58,7 +58,8 @@ def test_run_folder_and_curve_and_plot(tmp_path: Path) -> None:
 
 def test_configuration_file(tmp_path: Path) -> None:
     file = tmp_path / "run.yaml"
-    file.write_text(yaml.safe_dump({"rounds": 80, "local_steps": 3, "batch": 64, "dp": {"delta": 1e-6}}))
+    dp = {"mechanism": "per-step", "delta": 1e-6, "clip": 1.0, "noise_multiplier": None}
+    file.write_text(yaml.safe_dump({"rounds": 80, "local_steps": 3, "batch_size": 64, "dp": dp}))
     data = document(str(file), "--examples", "2000", "--noise-multiplier", "1.5")
     assert data["pld"] == document(*FLAGS, "--noise-multiplier", "1.5", "--delta", "1e-6")["pld"]
 
@@ -94,7 +95,7 @@ def test_bad_input(arguments: list[str], error: type[DesketchError], words: str)
 
 def test_a_not_private_run_folder_is_refused(tmp_path: Path) -> None:
     ledger = Ledger("client", not_private="NOT PRIVATE: test noise").plus(Gaussian(1.0))
-    write_record(tmp_path / "privacy.json", PrivacyRecord({}, ledger, None))
+    write_record(tmp_path / "privacy.json", PrivacyRecord({}, ledger, 1e-5))
     result = account(str(tmp_path), "--delta", "1e-5")
     assert isinstance(result.exception, PrivacyError)
     assert "NOT PRIVATE" in str(result.exception)

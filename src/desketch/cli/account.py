@@ -73,7 +73,7 @@ def _from_source(path: Path) -> dict[str, Any]:
     if file.name != "privacy.json":
         return read_configuration(file)
     record = read_record(file)
-    return {"ledger": record.ledger} | ({"delta": record.budget.delta} if record.budget is not None else {})
+    return {"ledger": record.ledger, "delta": record.delta}
 
 
 def _event(given: dict[str, Any], z: float) -> tuple[Event, str]:

@@ -16,7 +16,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any
 
 from desketch.errors import InputError, PrivacyError
@@ -27,6 +27,8 @@ __all__ = ["METHODS", "PAPER_METHODS", "PLD_INTERVAL", "epsilon"]
 
 PLD_INTERVAL = 1e-4
 _WIDE = 30.0  # above this epsilon the grid of the loss distribution grows coarser instead of longer
+
+_SENSITIVITY: Mapping[str, float] = {"add-remove": 1.0, "replace-one": 2.0}  # in clips
 
 History = tuple[tuple[Event, int], ...]
 Profile = tuple[tuple[float, float, int], ...]  # (sampling rate, noise multiplier, count), sorted
@@ -122,41 +124,45 @@ def _rdp(profile: Profile, adjacency: str, delta: float) -> float:
     import dp_accounting as dpa
     from dp_accounting.rdp import RdpAccountant
 
-    factor = {"add-remove": 1.0, "replace-one": 0.5}[adjacency]
     accountant = RdpAccountant()
     with _quiet_absl():
         for q, z, count in profile:
-            accountant.compose(_dp_event(dpa, q, z * factor), count)
+            gaussian = dpa.GaussianDpEvent(z / _SENSITIVITY[adjacency])
+            accountant.compose(gaussian if q == 1 else dpa.PoissonSampledDpEvent(q, gaussian), count)
         return float(accountant.get_epsilon(delta))
 
 
 @lru_cache(maxsize=4096)
 def _pld(profile: Profile, adjacency: str, delta: float) -> float:
-    """Epsilon by composed privacy loss distributions; dp-accounting doubles the sensitivity under replace-one."""
-    import dp_accounting as dpa
-    from dp_accounting.pld import PLDAccountant
-
-    relation = dpa.NeighboringRelation
-    adjacent = {"add-remove": relation.ADD_OR_REMOVE_ONE, "replace-one": relation.REPLACE_ONE}[adjacency]
-    interval = PLD_INTERVAL * max(1.0, _yardstick(profile, delta) / _WIDE)
-    accountant = PLDAccountant(adjacent, interval)
+    """Epsilon by composed privacy loss distributions."""
+    interval = PLD_INTERVAL * max(1.0, _yardstick(profile, adjacency, delta) / _WIDE)
     try:
-        for q, z, count in profile:
-            accountant.compose(_dp_event(dpa, q, z), count)
-        return float(accountant.get_epsilon(delta))
+        parts = [_loss_of_one(q, z, adjacency, interval).self_compose(count) for q, z, count in profile]
+        return float(reduce(lambda a, b: a.compose(b), parts).get_epsilon_for_delta(delta))
     except OverflowError:  # so little noise that the loss itself leaves the doubles
         return math.inf
 
 
-def _yardstick(profile: Profile, delta: float) -> float:
-    """Roughly how large epsilon is, sampling ignored above z = 1/2: the length the loss distribution must have."""
-    mu2 = sum(n * min(1.0, q if z > 0.5 else 1.0) ** 2 / z**2 for q, z, n in profile)
-    return mu2 / 2 + math.sqrt(2 * mu2 * math.log(1 / delta))
+@lru_cache(maxsize=16)
+def _loss_of_one(q: float, z: float, adjacency: str, interval: float) -> Any:
+    """The loss distribution of one release; dp-accounting doubles the sensitivity under replace-one by itself."""
+    from dp_accounting import NeighboringRelation
+    from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
+
+    adjacent = {"add-remove": NeighboringRelation.ADD_OR_REMOVE_ONE, "replace-one": NeighboringRelation.REPLACE_ONE}
+    return from_gaussian_mechanism(
+        z, value_discretization_interval=interval, sampling_prob=q, neighboring_relation=adjacent[adjacency]
+    )
 
 
-def _dp_event(dpa: Any, q: float, z: float) -> Any:
-    gaussian = dpa.GaussianDpEvent(z)
-    return gaussian if q == 1 else dpa.PoissonSampledDpEvent(q, gaussian)
+def _yardstick(profile: Profile, adjacency: str, delta: float) -> float:
+    """Roughly how large epsilon is: sampling ignored where that already fits the grid, else by Rényi DP."""
+    factor = _SENSITIVITY[adjacency]
+    mu2 = sum(n * (factor / z) ** 2 for _, z, n in profile)
+    unsampled = mu2 / 2 + math.sqrt(2 * mu2 * math.log(1 / delta))
+    if unsampled <= _WIDE:
+        return unsampled
+    return _rdp(tuple((q, z / factor, n) for q, z, n in profile), "add-remove", delta)
 
 
 @contextmanager

@@ -11,33 +11,38 @@ from typing import Any
 
 from desketch.errors import InputError, PrivacyError
 from desketch.privacy.calibrate import Budget
-from desketch.privacy.events import Ledger
+from desketch.privacy.events import Ledger, check_delta
 
 __all__ = ["PrivacyRecord", "read_configuration", "read_record", "write_record"]
 
 # numbers a configuration may carry, at its top level or in its section "dp"
 _CONFIGURED = ("examples", "batch", "local_steps", "rounds", "sampling_rate", "noise_multiplier", "delta", "epsilon")
+_RENAMED = {"batch_size": "batch"}
 
 
 @dataclass(frozen=True)
 class PrivacyRecord:
-    """What a run promises (``claim``: mechanism, unit, adjacency, sampler, observer), its ledger and its budget."""
+    """What a run promises (``claim``: mechanism, unit, adjacency, sampler, observer), its ledger, delta and budget."""
 
     claim: Mapping[str, str]
     ledger: Ledger
-    budget: Budget | None
+    delta: float
+    budget: Budget | None = None
+
+    def __post_init__(self) -> None:
+        check_delta(self.delta)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
         budget = None if self.budget is None else asdict(self.budget)
-        return {"claim": dict(self.claim), "ledger": self.ledger.to_dict(), "budget": budget}
+        return {"claim": dict(self.claim), "ledger": self.ledger.to_dict(), "delta": self.delta, "budget": budget}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> PrivacyRecord:
         """Rebuild a record; refuse what is not one."""
         try:
             budget = None if data["budget"] is None else Budget(**data["budget"])
-            return cls(dict(data["claim"]), Ledger.from_dict(data["ledger"]), budget)
+            return cls(dict(data["claim"]), Ledger.from_dict(data["ledger"]), data["delta"], budget)
         except (KeyError, TypeError) as error:
             raise PrivacyError(f"this is not a privacy record ({error!r}); expected what write_record writes") from None
 
@@ -55,13 +60,31 @@ def read_record(path: Path) -> PrivacyRecord:
 
 
 def read_configuration(path: Path) -> dict[str, Any]:
-    """Return the numbers an accountant needs from a run's configuration file, YAML or JSON."""
+    """Return the numbers an accountant needs from a run's configuration file, YAML, TOML or JSON.
+
+    A client-level run samples its clients at rate ``fraction``; the number of examples of a client is a fact of the
+    data, not of the configuration, and must be added by hand (``examples``).
+    """
+    parse = {".toml": _parse_toml}.get(path.suffix, _parse_yaml)
+    data = _mapping(path, parse)
+    section = data.get("dp")
+    section = section if isinstance(section, Mapping) else {}
+    merged = {_RENAMED.get(name, name): value for name, value in {**data, **section}.items()}
+    if (merged.get("mechanism"), merged.get("unit") or "client") == ("sketch-clip", "client"):
+        merged.setdefault("sampling_rate", merged.get("fraction", 1.0))
+    return {name: _number(name, merged[name]) for name in _CONFIGURED if merged.get(name) is not None}
+
+
+def _parse_yaml(text: str) -> Any:
     import yaml
 
-    data = _mapping(path, yaml.safe_load)
-    section = data.get("dp")
-    merged = {**data, **(section if isinstance(section, Mapping) else {})}
-    return {name: _number(name, merged[name]) for name in _CONFIGURED if merged.get(name) is not None}
+    return yaml.safe_load(text)
+
+
+def _parse_toml(text: str) -> Any:
+    import tomllib
+
+    return tomllib.loads(text)
 
 
 def _number(name: str, value: Any) -> float:

@@ -1,0 +1,158 @@
+"""From the words of a configuration to a calibrated mechanism and its ledger.
+
+A noise multiplier that is not given is calibrated so that all T rounds just fit the budget; one that is given is used
+as it is, and the budget, if any, ends the run early.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from desketch.errors import InputError, PrivacyError
+from desketch.privacy.events import EVERYBODY, Event, check_delta, check_epsilon
+from desketch.privacy.mechanisms import (
+    Mechanism,
+    PerStep,
+    SketchClipClients,
+    SketchClipClientsShared,
+    SketchClipExamples,
+)
+from desketch.privacy.noise import Entropy, OsEntropy, SeededNoiseNotPrivate
+from desketch.privacy.per_example import PerExample
+from desketch.privacy.run import Releases, RunLedger, calibrated
+
+__all__ = ["PrivateRun", "RunShape", "plan_private_run"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunShape:
+    """What a mechanism must know of a run: sizes of the clients' data, batch, K, T, who attends, what is sent."""
+
+    sizes: Sequence[int]
+    batch: int | None
+    steps: int
+    rounds: int
+    fraction: float
+    codec: str
+    cohort: Callable[[int], Sequence[int]]
+    per_example: PerExample
+
+
+@dataclass(frozen=True)
+class PrivateRun:
+    """A mechanism, the place in a round where it goes (``step``, ``examples`` or ``sketch``), and the run's ledger."""
+
+    mechanism: Mechanism
+    place: str
+    ledger: RunLedger
+
+
+def plan_private_run(
+    shape: RunShape,
+    *,
+    mechanism: str,
+    unit: str,
+    clip: float,
+    delta: float,
+    epsilon: float | None = None,
+    noise_multiplier: float | None = None,
+    noise_by: str = "server",
+    not_private_seed: int | None = None,
+) -> PrivateRun:
+    """Build and calibrate the mechanism; refuse combinations that would promise what they do not keep."""
+    check_delta(delta)
+    if epsilon is None and noise_multiplier is None:
+        raise InputError("privacy needs a budget epsilon or a noise multiplier, or both; there is no default")
+    if epsilon is not None:
+        check_epsilon(epsilon)
+    kind = _KINDS.get((mechanism, unit))
+    if kind is None:
+        raise InputError(f"no mechanism {mechanism!r} protects one {unit!r}; known: {sorted(_KINDS)}")
+    entropy: Entropy = OsEntropy() if not_private_seed is None else SeededNoiseNotPrivate(not_private_seed)
+    common: dict[str, Any] = {"clip": clip, "entropy": entropy}
+    place, build, releases = kind(shape, common, noise_by)
+    z = noise_multiplier
+    if z is None:
+        assert epsilon is not None
+        probe = build(1.0)
+        z = calibrated(
+            lambda z: releases(build(z)),
+            unit=probe.unit,
+            adjacency=probe.adjacency,
+            epsilon=epsilon,
+            delta=delta,
+            rounds=shape.rounds,
+        )
+    built = build(z)
+    ledger = RunLedger(
+        releases(built),
+        claim=built.claim,
+        unit=built.unit,
+        delta=delta,
+        budget=epsilon,
+        not_private=entropy.not_private,
+    )
+    return PrivateRun(built, place, ledger)
+
+
+_Plan = tuple[str, Callable[[float], Any], Callable[[Any], Releases]]
+
+
+def _per_step(shape: RunShape, common: Mapping[str, Any], noise_by: str) -> _Plan:
+    example = {**common, "batch": _batch(shape), "per_example": shape.per_example}
+    return "step", lambda z: PerStep(noise_multiplier=z, **example), lambda m: _by_client(shape, m)
+
+
+def _sketch_clip_examples(shape: RunShape, common: Mapping[str, Any], noise_by: str) -> _Plan:
+    if shape.steps != 1:
+        raise PrivacyError(
+            f"sketch-clip at the example level covers K = 1 local step, got {shape.steps}; set local_steps to 1, or "
+            "use per-step noise"
+        )
+    example = {**common, "batch": _batch(shape), "per_example": shape.per_example}
+    return "examples", lambda z: SketchClipExamples(noise_multiplier=z, **example), lambda m: _by_client(shape, m)
+
+
+def _sketch_clip_clients(shape: RunShape, common: Mapping[str, Any], noise_by: str) -> _Plan:
+    kinds = {"server": SketchClipClients, "clients": SketchClipClientsShared}
+    if noise_by not in kinds:
+        raise InputError(f"noise is added by one of {', '.join(kinds)}, got {noise_by!r}")
+    if noise_by == "clients" and shape.codec != "f32":
+        raise PrivacyError(
+            f"noise shared out over clients needs messages that are not rounded (codec f32), got {shape.codec}: a sum "
+            "of rounded messages is not covered; use codec f32 or noise_by server"
+        )
+    cohort = {**common, "sampling_rate": shape.fraction, "clients": len(shape.sizes)}
+    everybody: Callable[[Any], Releases] = lambda m: lambda t: {EVERYBODY: m.event()}  # noqa: E731
+    return "sketch", lambda z: kinds[noise_by](noise_multiplier=z, **cohort), everybody
+
+
+def _by_client(shape: RunShape, mechanism: PerStep | SketchClipExamples) -> Releases:
+    """Every client that attends round t spends its own event; who attends is public."""
+    events = [mechanism.event(examples=n, steps=shape.steps) for n in shape.sizes]
+
+    def releases(t: int) -> dict[str, Event]:
+        return {str(client): events[client] for client in shape.cohort(t)}
+
+    return releases
+
+
+def _batch(shape: RunShape) -> int:
+    if shape.batch is None:
+        raise InputError("example-level privacy needs an expected batch size; set batch_size")
+    smallest = min(shape.sizes)
+    if shape.batch > smallest:
+        raise InputError(
+            f"a batch of {shape.batch} was asked of a client with {smallest} examples; lower batch_size to at most "
+            f"{smallest}, or deal the data out more evenly"
+        )
+    return shape.batch
+
+
+_KINDS: Mapping[tuple[str, str], Callable[[RunShape, Mapping[str, Any], str], _Plan]] = {
+    ("per-step", "example"): _per_step,
+    ("sketch-clip", "example"): _sketch_clip_examples,
+    ("sketch-clip", "client"): _sketch_clip_clients,
+}

@@ -1,0 +1,111 @@
+"""The privacy of one run: its mechanism, calibrated, and its ledger, charged before every round."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from desketch.errors import PrivacyError
+from desketch.privacy.accountants import METHODS, epsilon
+from desketch.privacy.calibrate import Budget, BudgetKeeper, noise_multiplier
+from desketch.privacy.events import Event, Ledger
+from desketch.privacy.record import PrivacyRecord
+
+__all__ = ["RunLedger", "calibrated"]
+
+Releases = Callable[[int], Mapping[str, Event]]  # round t -> what each party would release in it
+_EXACT = 16  # counts up to here are reported exactly, larger ones rounded up to four binary digits
+
+
+class RunLedger:
+    """Charges round t before it happens, and says what has been spent."""
+
+    def __init__(
+        self,
+        releases: Releases,
+        *,
+        claim: Mapping[str, str],
+        unit: str,
+        delta: float,
+        budget: float | None = None,
+        not_private: str = "",
+    ) -> None:
+        self._releases = releases
+        self._claim = dict(claim)
+        self._delta = delta
+        self._keeper = BudgetKeeper(
+            Ledger(unit, self._claim["adjacency"], not_private=not_private),
+            None if budget is None else Budget(budget, delta),
+        )
+
+    def charge(self, t: int) -> None:
+        """Record what round t will release, or raise `desketch.errors.BudgetError` and record nothing."""
+        self._keeper.charge_each(dict(self._releases(t)))
+
+    def epsilon(self) -> float | None:
+        """An upper bound on the epsilon spent so far, within a few percent; None when the run is NOT PRIVATE.
+
+        Counts are rounded up, so that reporting every round costs O(log T) compositions; `spent` is exact.
+        """
+        ledger, budget = self._keeper.ledger, self._keeper.budget
+        if ledger.not_private:
+            return None
+        ahead = {tuple((event, _round_up(count)) for event, count in history) for history in ledger.histories()}
+        bound = METHODS["pld"](ahead, ledger.adjacency, self._delta)
+        return bound if budget is None else min(bound, budget.epsilon)
+
+    def spent(self) -> float:
+        """The epsilon spent so far, exactly as `desketch account` states it."""
+        return epsilon(self._keeper.ledger, self._delta)
+
+    def facts(self) -> dict[str, Any]:
+        """The claim with its numbers, flat, for a run's summary and report."""
+        ledger, budget = self._keeper.ledger, self._keeper.budget
+        spent = None if ledger.not_private else self.spent()
+        allowed = None if budget is None else budget.epsilon
+        return {**self._claim, "epsilon": spent, "delta": self._delta, "budget": allowed, "method": "pld"}
+
+    @property
+    def record(self) -> PrivacyRecord:
+        """Everything a run folder keeps in ``privacy.json``."""
+        return PrivacyRecord(self._claim, self._keeper.ledger, self._delta, self._keeper.budget)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return JSON values for a checkpoint."""
+        return self._keeper.ledger.to_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue an interrupted run: what it spent stays spent, and what was NOT PRIVATE stays so."""
+        loaded, here = Ledger.from_dict(state), self._keeper.ledger
+        if (loaded.unit, loaded.adjacency) != (here.unit, here.adjacency):
+            raise PrivacyError(
+                f"the checkpoint accounts for {loaded.unit}/{loaded.adjacency}, this run for {here.unit}/"
+                f"{here.adjacency}; resume with the mechanism the run was started with"
+            )
+        self._keeper.ledger = replace(loaded, not_private=loaded.not_private or here.not_private)
+
+
+def calibrated(
+    releases: Callable[[float], Releases], *, unit: str, adjacency: str, epsilon: float, delta: float, rounds: int
+) -> float:
+    """Return the noise multiplier with which rounds 1..T just fit the budget; ``releases(z)(t)`` as in `RunLedger`."""
+    attended: dict[str, list[int]] = {}
+    for t in range(1, rounds + 1):
+        for party in releases(1.0)(t):
+            attended.setdefault(party, []).append(t)
+
+    def ledger(z: float) -> Ledger:
+        after = Ledger(unit, adjacency)
+        for party, when in attended.items():
+            after = after.plus(releases(z)(when[0])[party], parties=[party], count=len(when))
+        return after
+
+    return noise_multiplier(epsilon, delta, ledger)
+
+
+def _round_up(count: int) -> int:
+    if count <= _EXACT:
+        return count
+    j = count.bit_length() - 4
+    return -(-count >> j) << j
