@@ -82,7 +82,12 @@ class RoundRecord:
 
 
 class Observer:
-    """What a caller may watch; every method does nothing until overridden."""
+    """What a caller may watch; every method does nothing until overridden.  Set ``stop`` to end after this round."""
+
+    stop: bool = False
+
+    def on_charge(self, t: int) -> None:
+        """The ledger was charged for round t, which has released nothing yet."""
 
     def on_frames(self, t: int, w: Tensor, frames: Mapping[int, bytes]) -> None:
         """Round t's frames, as sent by clients whose replica was at w."""
@@ -138,13 +143,20 @@ def run(federation: Federation, *, rounds: int, observer: Observer | None = None
     watch = observer or Observer()
     for t in range(federation.t + 1, rounds + 1):
         started = time.perf_counter()
-        try:
-            if federation.privacy:
-                federation.privacy.ledger.charge(t)
-        except BudgetError:
-            federation.spent_budget = True
+        if watch.stop or not _affords(federation, t):
             return
+        watch.on_charge(t)
         watch.on_round(_round(federation, t, watch, started))
+
+
+def _affords(f: Federation, t: int) -> bool:
+    """Charge the ledger for round t before anything is released; False when the budget does not allow it."""
+    try:
+        if f.privacy:
+            f.privacy.ledger.charge(t)
+    except BudgetError:
+        f.spent_budget = True
+    return not f.spent_budget
 
 
 def _round(f: Federation, t: int, watch: Observer, started: float) -> RoundRecord:
