@@ -12,7 +12,8 @@ from desketch.fed.mlp_engine import MlpEngine
 from desketch.fed.model import FlatModel
 from desketch.fed.optimizers import OPTIMIZERS, ServerOptimizer, make_optimizer
 from desketch.fed.replica import CatchUp, Replica, ReplicaLog
-from desketch.fed.rounds import Attendance, Federation, Observer, RoundRecord, run
+from desketch.fed.rounds import Attendance, Federation, Observer, Observers, RoundRecord, run
+from desketch.fed.run_folder import RunFolder
 from desketch.fed.server import Server, server_step
 from desketch.fed.update import Update
 
@@ -30,10 +31,12 @@ __all__ = [
     "LoopEngine",
     "MlpEngine",
     "Observer",
+    "Observers",
     "Privacy",
     "Replica",
     "ReplicaLog",
     "RoundRecord",
+    "RunFolder",
     "Server",
     "ServerOptimizer",
     "ServerStep",

@@ -23,16 +23,16 @@ __all__ = ["ClientData", "LocalWork", "batch_indices", "client_round", "local_up
 
 @dataclass(frozen=True)
 class ClientData:
-    """A client's id, its own examples, and the weight of its update (how many examples, unless told otherwise)."""
+    """A client's id, its own examples, and the weight of its update in the mean: how many examples, unless given."""
 
     client: int
     x: Tensor
     y: Tensor
+    weight: float = 0.0
 
-    @property
-    def weight(self) -> float:
-        """Its share in the average, before normalisation."""
-        return float(len(self.y))
+    def __post_init__(self) -> None:
+        if not self.weight:
+            object.__setattr__(self, "weight", float(len(self.y)))
 
 
 @dataclass(frozen=True, kw_only=True)

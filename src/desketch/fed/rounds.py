@@ -66,6 +66,7 @@ class RoundRecord:
     metrics: Mapping[str, float]
     bytes_up: int
     bytes_down: int
+    asked: int
     participants: int
     refused: Mapping[int, str]
     dropped: int
@@ -96,6 +97,33 @@ class Observer:
         """A finished round."""
 
 
+class Observers(Observer):
+    """Several observers as one; any of them may stop the run."""
+
+    def __init__(self, *observers: Observer) -> None:
+        self.observers = observers
+
+    @property
+    def stop(self) -> bool:  # type: ignore[override]
+        """Whether any observer asks to stop."""
+        return any(observer.stop for observer in self.observers)
+
+    def on_charge(self, t: int) -> None:
+        """Tell every observer."""
+        for observer in self.observers:
+            observer.on_charge(t)
+
+    def on_frames(self, t: int, w: Tensor, frames: Mapping[int, bytes]) -> None:
+        """Tell every observer."""
+        for observer in self.observers:
+            observer.on_frames(t, w, frames)
+
+    def on_round(self, record: RoundRecord) -> None:
+        """Tell every observer."""
+        for observer in self.observers:
+            observer.on_round(record)
+
+
 @dataclass(kw_only=True)
 class Federation:
     """The parties of Algorithm 1 and how they work; `run` drives it and leaves it resumable (`state_dict`)."""
@@ -110,6 +138,7 @@ class Federation:
     average: Average = field(default_factory=Average)
     privacy: Privacy | None = None
     evaluate: Callable[[Tensor], Mapping[str, float]] = lambda w: {}
+    evaluate_every: int = 1
 
     def __post_init__(self) -> None:
         self.server = Server(self.w0, optimizer=self.optimizer, channel=self.channel)
@@ -146,7 +175,8 @@ def run(federation: Federation, *, rounds: int, observer: Observer | None = None
         if watch.stop or not _affords(federation, t):
             return
         watch.on_charge(t)
-        watch.on_round(_round(federation, t, watch, started))
+        evaluated = t % federation.evaluate_every == 0 or t == rounds
+        watch.on_round(_round(federation, t, watch, started, evaluated=evaluated))
 
 
 def _affords(f: Federation, t: int) -> bool:
@@ -159,7 +189,7 @@ def _affords(f: Federation, t: int) -> bool:
     return not f.spent_budget
 
 
-def _round(f: Federation, t: int, watch: Observer, started: float) -> RoundRecord:
+def _round(f: Federation, t: int, watch: Observer, started: float, *, evaluated: bool) -> RoundRecord:
     server, w = f.server, f.server.replica.w
     cohort = _cohort(f, t)
     fates = f.attendance.fates(t, cohort)
@@ -178,9 +208,10 @@ def _round(f: Federation, t: int, watch: Observer, started: float) -> RoundRecor
 
     return RoundRecord(
         round=t,
-        metrics=dict(f.evaluate(f.model_vector)),
+        metrics=dict(f.evaluate(f.model_vector)) if evaluated else {},
         bytes_up=sum(len(frame) for frame in sent.values()),
         bytes_down=bytes_down,
+        asked=len(cohort),
         participants=len(step.participants),
         refused={**refused, **step.refused},
         dropped=len(cohort) - len(online),

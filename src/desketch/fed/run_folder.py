@@ -4,7 +4,7 @@
 
     metrics.jsonl            one row a round: loss, accuracy, bytes_up, bytes_down, participants, refused, seconds, ...
     checkpoint/              see `desketch.fed.checkpoint`
-    ledger.json              privacy spent, written BEFORE each release: a killed run never forgets what it released
+    privacy.json             privacy spent, written BEFORE each release: a killed run never forgets what it released
     capture/round-0003/      w.safetensors, meta.json and one client-0007.frame per client: all that an eavesdropper has
 """
 
@@ -48,12 +48,13 @@ class RunFolder(Observer):
         if (self.path / "metrics.jsonl").exists():
             raise RunError(f"{self.path} already holds a run; add --resume to continue it, or choose another folder")
         self.path.mkdir(parents=True, exist_ok=True)
+        self.checkpoint()  # round 0: even a run killed in round 1 can be resumed
         write_atomically(self.path / "metrics.jsonl", b"")
 
     def resume(self) -> None:
         """Go on from the last checkpoint; rows after it are dropped, for they will be computed again, bit for bit."""
         self.federation.load_state_dict(load_checkpoint(self.path / "checkpoint", identity=self.identity))
-        ledger = self.path / "ledger.json"
+        ledger = self.path / "privacy.json"
         if self.federation.privacy and ledger.exists():
             self.federation.privacy.ledger.load_state_dict(json.loads(ledger.read_text()))
         self.rows = [row for row in read_rows(self.path / "metrics.jsonl") if row["round"] <= self.federation.t]
@@ -63,7 +64,7 @@ class RunFolder(Observer):
         """Write the ledger down before round t releases anything."""
         if self.federation.privacy:
             state = json.dumps(self.federation.privacy.ledger.state_dict())
-            write_atomically(self.path / "ledger.json", state.encode())
+            write_atomically(self.path / "privacy.json", state.encode())
 
     def on_frames(self, t: int, w: Tensor, frames: Mapping[int, bytes]) -> None:
         """Keep what an eavesdropper of round t would have."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from desketch.tasks.config import DpConfig, RunConfig
     from desketch.tasks.data import Task, load_task, task_from_arrays
+    from desketch.tasks.federation import Setup, prepare
     from desketch.tasks.models import MODELS, build_model
     from desketch.tasks.partitions import PARTITIONS, partition
 
@@ -16,10 +17,12 @@ _EXPORTS = {
     "MODELS": "models",
     "PARTITIONS": "partitions",
     "RunConfig": "config",
+    "Setup": "federation",
     "Task": "data",
     "build_model": "models",
     "load_task": "data",
     "partition": "partitions",
+    "prepare": "federation",
     "task_from_arrays": "data",
 }
 
@@ -28,10 +31,12 @@ __all__ = [
     "PARTITIONS",
     "DpConfig",
     "RunConfig",
+    "Setup",
     "Task",
     "build_model",
     "load_task",
     "partition",
+    "prepare",
     "task_from_arrays",
 ]
 

@@ -104,12 +104,12 @@ class RunConfig(_Strict):
     compression: float = Field(30.0, ge=1, description="d / b")
     b: int | None = Field(None, ge=1, description="sketch size; overrides compression")
     codec: str = Field("sign1", description="numbers on the way up: f32, f16, int8, int4 or sign1")
-    codec_down: str = Field("sign1", description="numbers on the way down")
+    codec_down: str | None = Field(None, description="numbers on the way down; default: as on the way up")
     # what the server does
     server: Literal["sgd", "momentum", "nesterov", "adam", "amsgrad"] = Field("sgd", description="server optimiser")
     eta_global: float | Literal["auto"] = Field("auto", description="server step size, or auto")
-    momentum: float = Field(0.9, ge=0, lt=1, description="of momentum and nesterov; beta1 of adam and amsgrad")
-    average: bool = Field(False, description="evaluate the average of the iterates (the convex theorem's output)")
+    momentum: float | None = Field(None, ge=0, lt=1, description="beta; default 0.9, or 0.5 under the automatic step")
+    average: int | Literal["all"] = Field(10, description="evaluate the mean of the last n iterates, or of all (w-bar)")
     dp: DpConfig | None = Field(None, description="differential privacy; none when absent")
     # without a server
     topology: str | None = Field(None, description="ring, grid, tree, ... or edges:FILE; none: a server")
@@ -126,9 +126,9 @@ class RunConfig(_Strict):
 
     @field_validator("family", "codec", "codec_down")
     @classmethod
-    def _one_of_the_table(cls, value: str, info: Any) -> str:
+    def _one_of_the_table(cls, value: str | None, info: Any) -> str | None:
         table = FAMILIES if info.field_name == "family" else tuple(CODEC_TABLE)
-        if value not in table:
+        if value is not None and value not in table:
             raise ValueError(f"got {value!r}, expected one of {', '.join(table)}")
         return value
 

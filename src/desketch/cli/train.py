@@ -1,0 +1,113 @@
+"""``desketch train``: one run of Algorithm 1 on this machine, with a run folder that explains and can resume it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import typer
+
+from desketch.errors import InputError, RunError
+
+app = typer.Typer(help="Train a model across clients; every message is a sketch.")
+
+
+@app.command()
+def train(
+    task: str | None = typer.Option(None, help="digits, idx:FOLDER, npz:FILE or csv:FILE."),
+    model: str | None = typer.Option(None, help="softmax, mlp:H, mlp-tanh:H, cnn, lenet or module:function."),
+    clients: int | None = typer.Option(None, help="Number of clients N."),
+    partition: str | None = typer.Option(None, help="iid, dirichlet:A, shards:K or column:NAME."),
+    fraction: float | None = typer.Option(None, help="Share of the clients asked in a round."),
+    dropout: float | None = typer.Option(None, help="Rate of asked clients that never answer."),
+    straggler: float | None = typer.Option(None, help="Rate of asked clients that answer too late."),
+    weighting: str | None = typer.Option(None, help="Weight of a client's update: examples or uniform."),
+    rounds: int | None = typer.Option(None, help="Rounds T."),
+    local_steps: int | None = typer.Option(None, help="Local steps K of a round."),
+    eta_local: float | None = typer.Option(None, help="Step size of the local steps."),
+    batch_size: int | None = typer.Option(None, help="Examples of a local step; 0: the full gradient."),
+    family: str | None = typer.Option(None, help="Sketch family."),
+    compression: float | None = typer.Option(None, help="d / b."),
+    b: int | None = typer.Option(None, "--b", help="Sketch size; overrides the compression."),
+    codec: str | None = typer.Option(None, help="f32, f16, int8, int4 or sign1, both ways."),
+    codec_down: str | None = typer.Option(None, help="Another codec for the broadcast."),
+    server: str | None = typer.Option(None, help="Server optimiser: sgd, momentum, nesterov, adam or amsgrad."),
+    eta_global: str | None = typer.Option(None, help="Server step size: auto or a number."),
+    momentum: float | None = typer.Option(None, help="Beta of the server optimiser."),
+    average: str | None = typer.Option(None, help="Evaluate the mean of the last n iterates, or of 'all'."),
+    dp: str | None = typer.Option(None, help="Differential privacy: per-step or sketch-clip."),
+    dp_unit: str | None = typer.Option(None, help="What is protected: client or example."),
+    epsilon: float | None = typer.Option(None, help="Privacy budget, checked before every release."),
+    delta: float | None = typer.Option(None, help="Delta of the guarantee; there is no default."),
+    clip: float | None = typer.Option(None, help="Norm bound C of one unit's contribution."),
+    noise_multiplier: float | None = typer.Option(None, help="Noise std over C; else calibrated to epsilon."),
+    noise_by: str | None = typer.Option(None, help="Who adds client-level noise: server or clients."),
+    seed: int | None = typer.Option(None, help="Of weights, partition, shuffles and the public key."),
+    evaluate_every: int | None = typer.Option(None, help="Rounds between evaluations."),
+    checkpoint_every: int | None = typer.Option(None, help="Rounds between checkpoints."),
+    device: str | None = typer.Option(None, help="Torch device."),
+    capture: str | None = typer.Option(None, metavar="ROUNDS", help="Keep these rounds' frames for an audit: 1,10."),
+    tensorboard: bool | None = typer.Option(None, "--tensorboard", help="Also write TensorBoard events."),
+    config: Path | None = typer.Option(None, help="Settings from a YAML or TOML file; flags win."),
+    out: Path | None = typer.Option(None, help="Run folder; default: runs/TASK-MODEL-ID."),
+    resume: bool = typer.Option(False, "--resume", help="Continue the run in --out, bit for bit."),
+    quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress, no table."),
+    json_to: str | None = typer.Option(None, "--json", help="Write the summary to a file, or to stdout with -."),
+) -> None:
+    """Train with the given settings; without any: digits, 20 clients, Dirichlet 0.5, SRHT at 30x, K = 20, 1 bit."""
+    given = {name: value for name, value in locals().items() if name not in _NOT_SETTINGS}
+    given["batch_size"] = batch_size or None
+    given["eta_global"] = _number(eta_global, float)
+    given["average"] = _number(average, int)
+    given["capture"] = None if capture is None else _rounds(capture)
+    private = {"mechanism": dp, "unit": dp_unit, "epsilon": epsilon, "delta": delta, "clip": clip}
+    private |= {"noise_multiplier": noise_multiplier, "noise_by": noise_by}
+    given["dp"] = private if any(value is not None for value in private.values()) else None
+    if resume and out is None:
+        raise InputError("--resume needs --out DIR, the folder of the interrupted run")
+    if resume and config is None:
+        config = _config_of(Path(str(out)))
+
+    from desketch.cli.train_run import train_run
+    from desketch.tasks import RunConfig
+
+    settings = RunConfig.load(config, **{name: value for name, value in given.items() if value is not None})
+    if batch_size == 0:
+        settings = RunConfig(**{**settings.model_dump(), "batch_size": None})
+    summary = train_run(
+        settings, out=out, resume=resume, quiet=quiet or json_to == "-", table=json_to != "-" and not quiet
+    )
+    if json_to == "-":
+        typer.echo(json.dumps(summary))
+    elif json_to is not None:
+        from desketch.fed.checkpoint import write_atomically
+
+        write_atomically(Path(json_to), (json.dumps(summary, indent=2) + "\n").encode())
+    if summary["stopped_by"] == "interrupt":
+        raise typer.Exit(130)
+
+
+_DP = frozenset({"dp", "dp_unit", "epsilon", "delta", "clip", "noise_multiplier", "noise_by"})
+_NOT_SETTINGS = _DP | {"config", "out", "resume", "quiet", "json_to"}
+
+
+def _number(text: str | None, kind: type[float] | type[int]) -> float | str | None:
+    """Read a number where a word is allowed too; the configuration judges the word."""
+    try:
+        return None if text is None else kind(text)
+    except ValueError:
+        return text
+
+
+def _rounds(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise InputError(f"--capture takes round numbers such as 1,10, got {text!r}") from None
+
+
+def _config_of(out: Path) -> Path:
+    path = out / "config.yaml"
+    if not path.is_file():
+        raise RunError(f"{out} holds no run to resume (no config.yaml); start it without --resume")
+    return path

@@ -1,0 +1,102 @@
+"""From a configuration to the parties of Algorithm 1: data dealt out, model, channel and optimiser built."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+from desketch import wire
+from desketch.fed import (
+    Attendance,
+    Channel,
+    ClientData,
+    Federation,
+    FlatModel,
+    LocalWork,
+    Privacy,
+    SketchChannel,
+    make_average,
+    make_engine,
+    make_optimizer,
+)
+from desketch.keys import Key
+from desketch.tasks.config import RunConfig
+from desketch.tasks.data import Task, load_task
+from desketch.tasks.models import build_model
+from desketch.tasks.partitions import partition
+
+__all__ = ["Setup", "prepare"]
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What every party of a run derives from its configuration alone."""
+
+    config: RunConfig
+    task: Task
+    model: FlatModel
+    clients: list[ClientData]
+
+    @property
+    def work(self) -> LocalWork:
+        """The local steps of every client."""
+        c = self.config
+        return LocalWork(steps=c.local_steps, eta=c.eta_local, batch=c.batch_size, seed=c.seed)
+
+    def channel(self, privacy: Privacy | None = None) -> SketchChannel:
+        """The sketch channel of this run; its frames carry the run's id."""
+        c = self.config
+        return SketchChannel(
+            d=self.model.d,
+            b=c.sketch_size(self.model.d),
+            key=Key(c.seed),
+            family=c.family,
+            codec=c.codec,
+            codec_down=c.codec_down,
+            run=wire.run_id(c.identity()),
+            mechanism=privacy.sketch if privacy else None,
+            options=c.family_options,
+        )
+
+    def federation(self, *, channel: Channel | None = None, privacy: Privacy | None = None) -> Federation:
+        """The parties, ready for `desketch.fed.run`; another channel makes it another method."""
+        c = self.config
+        attendance = Attendance(fraction=c.fraction, dropout=c.dropout, straggler=c.straggler, seed=c.seed)
+        return Federation(
+            clients=self.clients,
+            channel=channel or self.channel(privacy),
+            optimizer=make_optimizer(c.server, eta_global=c.eta_global, beta=c.momentum),
+            engine=make_engine(self.model, (self.clients[0].x[:2], self.clients[0].y[:2]), privacy=privacy),
+            w0=self.model.flatten(),
+            work=self.work,
+            attendance=attendance,
+            average=make_average(c.average),
+            privacy=privacy,
+            evaluate=self.evaluate,
+            evaluate_every=c.evaluate_every,
+        )
+
+    def evaluate(self, w: Tensor) -> dict[str, float]:
+        """Loss and accuracy on the test set, and the accuracy on the validation set when there is one."""
+        task = self.task
+        metrics = self.model.evaluate(w, task.x_test, task.y_test)
+        if len(task.y_val):
+            metrics["val_accuracy"] = self.model.evaluate(w, task.x_val, task.y_val)["accuracy"]
+        return metrics
+
+
+def prepare(config: RunConfig) -> Setup:
+    """Load the data, deal them out, build the model: all from the configuration, alike for every party."""
+    task = load_task(
+        config.task, validation=config.validation, seed=config.seed, label=config.label, group=config.group
+    )
+    parts = partition(task, config.partition, config.clients, config.seed)
+    model = FlatModel(build_model(config.model, task, seed=config.seed).to(config.device))
+    moved = {name: getattr(task, name).to(config.device) for name in ("x_val", "y_val", "x_test", "y_test")}
+    weight = 1.0 if config.weighting == "uniform" else 0.0  # 0: by examples
+    clients = [
+        ClientData(c, task.x_train[i].to(config.device), task.y_train[i].to(config.device), weight=weight)
+        for c, i in enumerate(parts)
+    ]
+    return Setup(config, replace(task, **moved), model, clients)
