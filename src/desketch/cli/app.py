@@ -15,6 +15,7 @@ __all__ = ["COMMANDS", "main"]
 
 # name -> (one line of help, module that holds `command`); the order is the order of `desketch --help`
 COMMANDS: dict[str, tuple[str, str]] = {
+    "train": ("Train a model across clients; every message is a sketch.", "desketch.cli.train"),
     "account": ("State the epsilon of a run, or calibrate its noise.", "desketch.cli.account"),
     "bench": ("Measure the kernels or the engine against peers.", "desketch.cli.bench"),
     "compare": ("Bytes to reach and hold an accuracy, against other methods.", "desketch.cli.compare"),

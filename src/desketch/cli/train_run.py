@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,6 +31,7 @@ def train_run(
     """Run, write the run folder, and return the summary."""
     path = Path(out or config.out or "") if (out or config.out) else _fresh_folder(config)
     setup = prepare(config)
+    _limit_threads(setup.model.d)
     federation = setup.federation()
     folder = RunFolder(
         path,
@@ -50,6 +52,12 @@ def train_run(
     if table:
         _print(summary, path)
     return summary
+
+
+def _limit_threads(d: int) -> None:
+    """One thread for small models, whose matrix products are too short to share; OMP_NUM_THREADS overrides."""
+    if d < 1_000_000 and "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(1)
 
 
 def _fresh_folder(config: RunConfig) -> Path:

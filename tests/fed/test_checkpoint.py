@@ -1,0 +1,101 @@
+"""Runs on disk: resumed runs equal uninterrupted ones, damaged or foreign checkpoints are refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from desketch.errors import RunError
+from desketch.fed import OPTIMIZERS, Attendance, Federation, Observer, Observers, RunFolder, make_average, run
+from desketch.fed.checkpoint import load_checkpoint, save_checkpoint
+
+Build = Callable[..., Federation]
+
+
+def _rows(folder: Path) -> list[dict[str, Any]]:
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [{name: value for name, value in row.items() if name != "seconds"} for row in rows]
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_a_resumed_run_is_the_uninterrupted_one(build: Build, tmp_path: Path, optimizer: str) -> None:
+    def make() -> Federation:
+        attendance = Attendance(fraction=0.5, dropout=0.1, seed=4)
+        return build(optimizer=optimizer, attendance=attendance, average=make_average(3), codec="sign1")
+
+    whole = RunFolder(tmp_path / "whole", make(), checkpoint_every=4)
+    whole.start()
+    run(whole.federation, rounds=12, observer=whole)
+    cut = RunFolder(tmp_path / "cut", make(), checkpoint_every=4)
+    cut.start()
+    run(cut.federation, rounds=7, observer=cut)  # rounds 5..7 are lost with the process
+    again = RunFolder(tmp_path / "cut", make(), checkpoint_every=4)
+    again.resume()
+    assert again.federation.t == 4
+    run(again.federation, rounds=12, observer=again)
+    assert _rows(tmp_path / "cut") == _rows(tmp_path / "whole")
+    assert torch.equal(again.federation.model_vector, whole.federation.model_vector)
+
+
+def test_a_torn_last_row_is_dropped(build: Build, tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path, build(), checkpoint_every=1)
+    folder.start()
+    run(folder.federation, rounds=3, observer=folder)
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"round": 4, "lo')
+    again = RunFolder(tmp_path, build())
+    again.resume()
+    assert [row["round"] for row in _rows(tmp_path)] == [1, 2, 3]
+
+
+def test_a_stop_ends_the_run_after_the_round(build: Build, tmp_path: Path) -> None:
+    class Stop(Observer):
+        def on_round(self, record: Any) -> None:
+            self.stop = record.round == 2
+
+    f = build()
+    run(f, rounds=9, observer=Observers(Observer(), Stop()))
+    assert f.t == 2
+
+
+def test_captures_hold_what_an_eavesdropper_has(build: Build, tmp_path: Path) -> None:
+    f = build(clients=3)
+    folder = RunFolder(tmp_path, f, capture=[2], capture_meta={"task": "blobs"})
+    folder.start()
+    run(f, rounds=3, observer=folder)
+    captured = tmp_path / "capture"
+    assert [path.name for path in captured.iterdir()] == ["round-0002"]
+    frames = sorted((captured / "round-0002").glob("client-*.frame"))
+    assert [path.name for path in frames] == [f"client-{c:04d}.frame" for c in range(3)]
+    assert json.loads((captured / "round-0002" / "meta.json").read_text()) == {"round": 2, "task": "blobs"}
+    step = f.channel.server_step(2, {c: path.read_bytes() for c, path in enumerate(frames)})
+    assert step.participants == (0, 1, 2)
+
+
+def test_a_second_run_never_overwrites_the_first(build: Build, tmp_path: Path) -> None:
+    RunFolder(tmp_path, build()).start()
+    with pytest.raises(RunError, match="already holds a run"):
+        RunFolder(tmp_path, build()).start()
+
+
+def test_foreign_damaged_and_missing_checkpoints_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="no checkpoint"):
+        load_checkpoint(tmp_path)
+    save_checkpoint(tmp_path, {"w": torch.ones(3)}, t=1, identity="a")
+    save_checkpoint(tmp_path, {"w": torch.ones(3), "x": [1.5]}, t=2, identity="a")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["round-000002.safetensors", "state.json"]
+    assert load_checkpoint(tmp_path, identity="a")["x"] == [1.5]
+    with pytest.raises(RunError, match="other settings"):
+        load_checkpoint(tmp_path, identity="b")
+    tensors = tmp_path / "round-000002.safetensors"
+    tensors.write_bytes(tensors.read_bytes()[:-1] + b"\1")
+    with pytest.raises(RunError, match="damaged"):
+        load_checkpoint(tmp_path)
+    (tmp_path / "state.json").write_text("{}")
+    with pytest.raises(RunError, match="not a checkpoint"):
+        load_checkpoint(tmp_path)
