@@ -1,9 +1,11 @@
 """Public, counter-based randomness that every party derives alike (spec v1, ``docs/spec.md``).
 
 A `Key` is 128 public bits.  `Key.fold_in` walks a path of ints and strings, one SHA-256 per step over an injective
-encoding of the step, so two different paths share a key only if SHA-256 truncated to 128 bits collides.  A key's
-stream is Philox4x32-10 (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011): half of
-the key is Philox's key, the other half the upper half of its counter, and the lower half counts blocks of four words.
+encoding of the step, so two different paths share a key only if SHA-256 truncated to 128 bits collides.  A key's 2^32
+streams are Philox4x32-10 (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011): half
+of the key is Philox's key, the other half the upper half of its counter; counter word 1 names the stream and word 0
+counts blocks of four words.  Sixteen blocks make a group of 64 words, laid out output by output, so that a vector
+unit writes a group without a transpose: word 64 q + 16 j + l of a stream is output j of block 16 q + l.
 
 Keys are for sketches only.  Privacy noise never comes from here: whoever knows the key could subtract it.
 """
@@ -18,12 +20,15 @@ import numpy.typing as npt
 
 from desketch.errors import InputError
 
-__all__ = ["Key", "philox4x32"]
+__all__ = ["STREAM_WORDS", "Key", "philox4x32"]
 
 _DOMAIN = b"desketch key v1\0"
 _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _W0, _W1 = 0x9E3779B9, 0xBB67AE85
 _LOW32 = np.uint64(0xFFFFFFFF)
+
+STREAM_WORDS = 2**34
+"""Words in one stream of a key."""
 
 Words = npt.NDArray[np.uint32]
 
@@ -81,18 +86,20 @@ class Key:
         """The upper two words of every counter: the last two little-endian words of the key."""
         return int.from_bytes(self.bits[8:12], "little"), int.from_bytes(self.bits[12:16], "little")
 
-    def words(self, n: int, start: int = 0) -> Words:
-        """Words ``start .. start+n-1`` of the stream; word ``4 i + j`` is output ``j`` of counter ``i``."""
-        if n < 0 or start < 0:
-            raise InputError(f"words need n >= 0 and start >= 0, got n={n}, start={start}")
-        first, last = start // 4, -(-(start + n) // 4)
-        i = np.arange(first, last, dtype=np.uint64)
-        high = self.counter_high
-        counter = np.empty((i.size, 4), dtype=np.uint64)
-        counter[:, 0], counter[:, 1] = i & _LOW32, i >> np.uint64(32)
-        counter[:, 2], counter[:, 3] = high
-        out = philox4x32(counter, self.philox_key).reshape(-1)
-        return out[start - 4 * first : start - 4 * first + n]
+    def words(self, n: int, start: int = 0, *, stream: int = 0) -> Words:
+        """Words ``start .. start+n-1`` of a stream; word ``64 q + 16 j + l`` is output ``j`` of block ``16 q + l``."""
+        if n < 0 or start < 0 or start + n > STREAM_WORDS or not 0 <= stream < 2**32:
+            raise InputError(
+                f"a key has 2^32 streams of 2^34 words, got words {start} .. {start + n} of stream {stream}; "
+                "fold in one more step for more randomness"
+            )
+        first, last = start // 64, -(-(start + n) // 64)
+        counter = np.empty((16 * (last - first), 4), dtype=np.uint64)
+        counter[:, 0] = np.arange(16 * first, 16 * last, dtype=np.uint64)
+        counter[:, 1] = stream
+        counter[:, 2], counter[:, 3] = self.counter_high
+        out = philox4x32(counter, self.philox_key).reshape(-1, 16, 4).transpose(0, 2, 1).reshape(-1)
+        return out[start - 64 * first : start - 64 * first + n]
 
     def fingerprint(self) -> int:
         """Return 32 bits that identify the key in a frame header without being the key."""

@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 from desketch.errors import SketchError
 from desketch.keys import Key
-from desketch.sketches.base import Sketch
-from desketch.sketches.reference import REFERENCE
+from desketch.sketches.base import Family, Sketch
+from desketch.sketches.dense import Ams, Gaussian
+from desketch.sketches.hadamard import Srht
+from desketch.sketches.sampling import Uniform
+from desketch.sketches.sparse import CountSketch, Sparse1, Sparse2
 
-__all__ = ["FAMILIES", "Sketch", "draw"]
+__all__ = ["FAMILIES", "Family", "Sketch", "draw", "family"]
 
-FAMILIES: tuple[str, ...] = ("gaussian", "srht", "ams", "countsketch", "sparse1", "sparse2", "uniform")
+_REGISTRY: dict[str, type[Family]] = {c.name: c for c in (Gaussian, Srht, Ams, CountSketch, Sparse1, Sparse2, Uniform)}
+
+FAMILIES: tuple[str, ...] = tuple(_REGISTRY)
 
 
-def draw(family: str, *, d: int, b: int, key: Key, **options: Any) -> Sketch:
-    """Draw the operator R of the given family: a pure function of (family, d, b, options, key)."""
-    if family not in REFERENCE:
-        raise SketchError(f"unknown sketch family {family!r}; choose one of {', '.join(FAMILIES)}")
-    return REFERENCE[family](d=d, b=b, key=key, **options)
+def family(name: str, *, d: int, b: int, **options: Any) -> Family:
+    """The distribution itself, not yet drawn: its alpha needs no key."""
+    if name not in _REGISTRY:
+        raise SketchError(f"unknown sketch family {name!r}; choose one of {', '.join(FAMILIES)}")
+    known = [f.name for f in fields(_REGISTRY[name]) if f.name not in ("d", "b")]
+    unknown = sorted(set(options) - set(known))
+    if unknown:
+        raise SketchError(f"{name} has no option {', '.join(unknown)}; its options: {', '.join(known) or 'none'}")
+    return _REGISTRY[name](d=d, b=b, **options)
+
+
+def draw(name: str, *, d: int, b: int, key: Key, **options: Any) -> Sketch:
+    """Draw the operator R of the named family: a pure function of (family, d, b, options, key)."""
+    return Sketch(family(name, d=d, b=b, **options), key)

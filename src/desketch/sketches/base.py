@@ -1,36 +1,52 @@
-"""Sketch: a drawn linear operator R in R^{b x d} (paper, Definition "a-coordinate-wise embedding").
+"""Family, a distribution of matrices, and Sketch, the matrix R in R^{b x d} drawn from it by a key.
 
-``E[RᵀR g] = g`` and ``E|RᵀR g|² <= (1 + alpha)|g|²``; sketching applies R, de-sketching applies Rᵀ.
+Every family is a coordinate-wise embedding (paper, Definition of (α, β, δ)-coordinate-wise embedding): ``E[RᵀR g] =
+g`` and ``E|RᵀR g|² <= (1 + alpha)|g|²``.  Sketching applies R, de-sketching applies Rᵀ.
+
+A drawn R is applied by the compiled kernels, or by the reference path (torch) on other devices and where the
+extension is missing.  Both draw the same R; de-sketching by additions alone gives the same bits on both.
 """
 
 from __future__ import annotations
 
+import operator
+import sys
 from abc import ABC, abstractmethod
-from typing import Any
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
+import numpy.typing as npt
 
 from desketch.errors import SketchError
 from desketch.keys import Key
+from desketch.sketches import compiled
 
-__all__ = ["Sketch"]
+if TYPE_CHECKING:
+    from desketch.sketches.reference import LinearMap
+
+__all__ = ["Family", "Sketch"]
+
+MAX_D = 2**31
+_DTYPES = frozenset({"float32", "float64", "torch.float32", "torch.float64"})
 
 
-class Sketch(ABC):
-    """A drawn operator; immutable, and a pure function of (family, d, b, options, key)."""
+@dataclass(frozen=True, kw_only=True)
+class Family(ABC):
+    """A distribution over b x d matrices with E[RᵀR] = I."""
 
-    family: str
+    name: ClassVar[str]
+    d: int
+    b: int
 
-    def __init__(self, *, d: int, b: int, key: Key) -> None:
-        if not 1 <= b <= d:
-            raise SketchError(f"a sketch needs 1 <= b <= d, got b={b}, d={d}; lower b (or the compression) to fit")
-        self.d, self.b, self.key = int(d), int(b), key
-
-    @abstractmethod
-    def _apply(self, g: np.ndarray) -> np.ndarray: ...
-
-    @abstractmethod
-    def _apply_t(self, s: np.ndarray) -> np.ndarray: ...
+    def __post_init__(self) -> None:
+        for letter in ("d", "b"):
+            object.__setattr__(self, letter, integer(letter, getattr(self, letter)))
+        if not 1 <= self.b <= self.d <= MAX_D:
+            raise SketchError(
+                f"a sketch needs 1 <= b <= d <= 2^31, got b={self.b}, d={self.d}; lower b (or the compression) to fit"
+            )
 
     @property
     @abstractmethod
@@ -42,42 +58,153 @@ class Sketch(ABC):
     def alpha_paper(self) -> float:
         """The paper's table value of alpha."""
 
+    @abstractmethod
+    def reference(self, key: Key) -> LinearMap:
+        """Draw R as a torch operator, straight from the spec."""
+
+    def plan(self, key: Key) -> Any | None:
+        """Draw R as a compiled operator, or return None where there is no kernel for this family."""
+        return None
+
+    def details(self) -> str:
+        """The options, as ``repr`` shows them."""
+        return ""
+
+
+@final
+@dataclass(frozen=True, eq=True, repr=False)
+class Sketch:
+    """A drawn operator: immutable, and a pure function of (family, d, b, options, key)."""
+
+    distribution: Family
+    key: Key
+    _plan: Any = field(init=False, compare=False)
+    _threads: int = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.key, Key):
+            raise SketchError(f"a sketch is drawn from a desketch.Key, got {self.key!r}; use Key(seed)")
+        object.__setattr__(self, "_threads", compiled.thread_limit())
+        object.__setattr__(self, "_plan", self.distribution.plan(self.key) if compiled.wanted() else None)
+
+    @property
+    def compiled(self) -> bool:
+        """Whether CPU data goes through the compiled kernels."""
+        return self._plan is not None
+
+    @property
+    def d(self) -> int:
+        """Numbers in a vector."""
+        return self.distribution.d
+
+    @property
+    def b(self) -> int:
+        """Numbers in its sketch."""
+        return self.distribution.b
+
+    @property
+    def family(self) -> str:
+        """The family's name."""
+        return self.distribution.name
+
+    @property
+    def alpha(self) -> float:
+        """The supremum over g of E|RᵀR g|²/|g|² - 1, in closed form."""
+        return self.distribution.alpha
+
+    @property
+    def alpha_paper(self) -> float:
+        """The paper's table value of alpha."""
+        return self.distribution.alpha_paper
+
     def sketch(self, g: Any) -> Any:
         """R g: ``(..., d) -> (..., b)``; torch or NumPy in, same kind out, differentiable."""
-        return _call(self, g, self.d, transpose=False)
+        return self._call(g, self.d, "g", transpose=False)
 
     def desketch(self, s: Any) -> Any:
         """Rᵀ s: ``(..., b) -> (..., d)``; torch or NumPy in, same kind out, differentiable."""
-        return _call(self, s, self.b, transpose=True)
+        return self._call(s, self.b, "s", transpose=True)
 
     def desketch_add_(self, w: Any, s: Any, scale: float = 1.0) -> Any:
-        """``w += scale * Rᵀ s`` in place; returns w."""
-        w += scale * self.desketch(s)
+        """``w += scale * Rᵀ s`` in place, without an intermediate d-vector; returns w."""
+        if self._check(w, self.d, "w") is not self._check(s, self.b, "s") or w.dtype != s.dtype:
+            raise SketchError(f"w and s must be of one kind and dtype, got {w.dtype} and {s.dtype}; convert s first")
+        if w.shape[:-1] != s.shape[:-1]:
+            raise SketchError(
+                f"w {tuple(w.shape)} and s {tuple(s.shape)} must have the same batch axes; expand s first"
+            )
+        arrays = (w, s) if isinstance(w, np.ndarray) else _tensors().arrays(w, s)
+        if self._plan is None or arrays is None or not arrays[0].flags.c_contiguous:
+            w += self.desketch(s * scale)
+            return w
+        w_rows, s_rows = arrays[0].reshape(-1, self.d), np.ascontiguousarray(arrays[1]).reshape(-1, self.b)
+        self._plan.desketch(s_rows, w_rows, float(scale), True, compiled.workers(w_rows.size, self._threads))
         return w
 
-    def to_dense(self) -> np.ndarray:
+    def to_dense(self) -> npt.NDArray[np.float64]:
         """The b x d matrix in float64; for tests and tiny examples."""
-        return np.ascontiguousarray(self._apply(np.eye(self.d)).T)
+        return self.desketch(np.eye(self.b))
+
+    def apply_array(self, x: npt.NDArray[Any], transpose: bool) -> npt.NDArray[Any]:
+        """Apply the compiled R (or Rᵀ) to the last axis of an array already checked."""
+        size, out_size = (self.b, self.d) if transpose else (self.d, self.b)
+        rows = np.ascontiguousarray(x).reshape(-1, size)
+        out = np.empty((len(rows), out_size), dtype=x.dtype)
+        if transpose:
+            self._plan.desketch(rows, out, 1.0, False, compiled.workers(out.size, self._threads))
+        else:
+            self._plan.sketch(rows, out, compiled.workers(rows.size, self._threads))
+        return out.reshape(*x.shape[:-1], out_size)
+
+    def _check(self, x: Any, size: int, name: str) -> type:
+        """Check kind, shape and dtype; return the kind."""
+        if isinstance(x, np.ndarray):
+            kind: type = np.ndarray
+        elif "torch" in sys.modules and isinstance(x, sys.modules["torch"].Tensor):
+            kind = sys.modules["torch"].Tensor
+        else:
+            raise SketchError(f"{name} must be a torch tensor or a NumPy array, got {type(x).__name__}")
+        if x.ndim < 1 or x.shape[-1] != size:
+            raise SketchError(
+                f"the last axis of {name} must have {size} numbers for {self!r}, got shape {tuple(x.shape)}; "
+                "flatten first"
+            )
+        if str(x.dtype) not in _DTYPES:
+            raise SketchError(f"{name} must be float32 or float64, got {x.dtype}; convert it first, e.g. with .float()")
+        return kind
+
+    def _call(self, x: Any, size: int, name: str, *, transpose: bool) -> Any:
+        if self._check(x, size, name) is not np.ndarray:
+            return _tensors().linear(x, self, transpose)
+        if self._plan is not None:
+            return self.apply_array(x, transpose)
+        return _tensors().apply_reference_to_array(self, x, transpose)
+
+    @cached_property
+    def reference(self) -> LinearMap:
+        """R as a torch operator, drawn straight from the spec."""
+        return self.distribution.reference(self.key)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Sketch, (self.distribution, self.key)
 
     def __repr__(self) -> str:
-        return f"{self.family}(d={self.d}, b={self.b}, alpha={self.alpha:.3g})"
+        details = self.distribution.details()
+        return f"{self.family}(d={self.d}, b={self.b}{details and ', ' + details}, alpha={self.alpha:.3g})"
 
 
-def _call(R: Sketch, x: Any, size: int, *, transpose: bool) -> Any:
-    if x.shape[-1] != size:
-        raise SketchError(f"the last axis must have {size} numbers, got shape {tuple(x.shape)}")
-    if isinstance(x, np.ndarray):
-        out = (R._apply_t if transpose else R._apply)(x.reshape(-1, size).astype(np.float64))
-        return out.reshape(*x.shape[:-1], -1).astype(x.dtype)
-    import torch
+def integer(name: str, value: Any) -> int:
+    """Return ``value`` as an int, or say that it must be one."""
+    if isinstance(value, bool):
+        raise SketchError(f"{name} must be an integer, got {value!r}")
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise SketchError(f"{name} must be an integer, got {value!r}; round it first") from None
 
-    class Apply(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: Any, x: Any) -> Any:
-            return torch.from_numpy(_call(R, x.detach().cpu().numpy(), size, transpose=transpose)).to(x.device)
 
-        @staticmethod
-        def backward(ctx: Any, g: Any) -> Any:
-            return R.sketch(g) if transpose else R.desketch(g)
+def _tensors() -> Any:
+    """The torch half, imported when a tensor (or the reference path) is first met."""
+    from desketch.sketches import tensors
 
-    return Apply.apply(x)  # type: ignore[no-untyped-call]
+    return tensors

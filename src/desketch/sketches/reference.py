@@ -1,185 +1,158 @@
-"""A NumPy path that draws every family: the oracle in tests, and the fallback without the extension."""
+"""The torch operators of the reference path: small, plain, on any device; the oracle of the compiled kernels.
+
+An operator is R = diag(scale) R0 where R0 has entries 0, ±1 or N(0, 1).  De-sketching scales the b numbers first and
+then only adds, in the order the spec gives, so that it agrees with the kernels bit for bit.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+
 import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
 
-from desketch.errors import SketchError
-from desketch.keys import Key
-from desketch.sketches.base import Sketch
+__all__ = ["Columns", "Hadamard", "LinearMap", "Rows", "Selection"]
 
-__all__ = ["REFERENCE"]
-
-
-def _signs(key: Key, n: int) -> np.ndarray:
-    return 1.0 - 2.0 * (key.words(n) & 1)
+Array = npt.NDArray[np.generic]
 
 
-def _subset(key: Key, n: int, b: int) -> np.ndarray:
-    return np.sort(np.argsort(key.words(n), kind="stable")[:b])
+class LinearMap(ABC):
+    """A b x d operator on the rows of a 2-D tensor."""
+
+    @abstractmethod
+    def apply(self, g: Tensor) -> Tensor:
+        """``(n, d) -> (n, b)``."""
+
+    @abstractmethod
+    def apply_t(self, s: Tensor) -> Tensor:
+        """``(n, b) -> (n, d)``."""
 
 
-class _Dense(Sketch):
-    @property
-    def _matrix(self) -> np.ndarray:
-        raise NotImplementedError
-
-    def _apply(self, g: np.ndarray) -> np.ndarray:
-        return g @ self._matrix.T
-
-    def _apply_t(self, s: np.ndarray) -> np.ndarray:
-        return s @ self._matrix
+def _on(array: Array, like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(array)).to(device=like.device, dtype=dtype)
 
 
-class Gaussian(_Dense):
-    """Entries N(0, 1/b)."""
+class Rows(LinearMap):
+    """A dense R0, made a band of rows at a time by ``band(first, last) -> (last - first, d)``."""
 
-    family = "gaussian"
+    def __init__(self, d: int, b: int, scale: float, band: Callable[[int, int], Array]) -> None:
+        self.d, self.b, self.scale, self.band = d, b, scale, band
 
-    @property
-    def _matrix(self) -> np.ndarray:
-        u = (self.key.words(2 * self.b * self.d).astype(np.float64) + 0.5) / 2**32
-        z = np.sqrt(-2 * np.log(u[0::2])) * np.cos(2 * np.pi * u[1::2])
-        return z.reshape(self.b, self.d) / np.sqrt(self.b)
+    def _bands(self, like: Tensor) -> Iterator[tuple[slice, Tensor]]:
+        step = max(1, (1 << 22) // self.d)
+        for first in range(0, self.b, step):
+            last = min(first + step, self.b)
+            yield slice(first, last), _on(self.band(first, last), like, like.dtype)
 
-    alpha = property(lambda self: (self.d + 1) / self.b)
-    alpha_paper = property(lambda self: 3 * self.d / self.b)
+    def apply(self, g: Tensor) -> Tensor:
+        """Multiply by one band of rows after the other."""
+        return torch.cat([g @ Z.T for _, Z in self._bands(g)], dim=1) * self.scale
 
-
-class Ams(_Dense):
-    """Entries ±1/sqrt(b)."""
-
-    family = "ams"
-
-    @property
-    def _matrix(self) -> np.ndarray:
-        return _signs(self.key, self.b * self.d).reshape(self.b, self.d) / np.sqrt(self.b)
-
-    alpha = property(lambda self: (self.d - 1) / self.b)
-    alpha_paper = property(lambda self: 2 * self.d / self.b)
-
-
-class Srht(Sketch):
-    """sqrt(n/b) S H D with d padded to n = 2^k."""
-
-    family = "srht"
-
-    def __init__(self, *, d: int, b: int, key: Key) -> None:
-        super().__init__(d=d, b=b, key=key)
-        self.n = 1 << (d - 1).bit_length()
-        self._signs = _signs(key.fold_in("sign"), d)
-        self._rows = _subset(key.fold_in("rows"), self.n, b)
-
-    def _fwht(self, x: np.ndarray) -> np.ndarray:
-        h = 1
-        while h < self.n:
-            x = x.reshape(len(x), -1, 2, h)
-            x = np.stack([x[:, :, 0] + x[:, :, 1], x[:, :, 0] - x[:, :, 1]], axis=2)
-            h *= 2
-        return x.reshape(len(x), self.n)
-
-    def _apply(self, g: np.ndarray) -> np.ndarray:
-        x = np.zeros((len(g), self.n))
-        x[:, : self.d] = g * self._signs
-        return self._fwht(x)[:, self._rows] / np.sqrt(self.b)
-
-    def _apply_t(self, s: np.ndarray) -> np.ndarray:
-        x = np.zeros((len(s), self.n))
-        x[:, self._rows] = s
-        return self._fwht(x)[:, : self.d] * self._signs / np.sqrt(self.b)
-
-    alpha = property(lambda self: (self.d - 1) * (self.n - self.b) / (self.b * max(self.n - 1, 1)))
-    alpha_paper = property(lambda self: 2 * self.d / self.b)
-
-
-class _Hashed(Sketch):
-    def __init__(self, *, d: int, b: int, key: Key, nnz: int = 1) -> None:
-        super().__init__(d=d, b=b, key=key)
-        if not 1 <= nnz <= b:
-            raise SketchError(f"nnz must be between 1 and b={b}, got {nnz}")
-        self.nnz = nnz
-        self._rows, self._values = self._hash()
-
-    def _hash(self) -> tuple[np.ndarray, np.ndarray]:
-        raise NotImplementedError
-
-    def _apply(self, g: np.ndarray) -> np.ndarray:
-        out = np.zeros((self.b, len(g)))
-        for j in range(self.nnz):
-            np.add.at(out, self._rows[j], (g * self._values[j]).T)
-        return out.T
-
-    def _apply_t(self, s: np.ndarray) -> np.ndarray:
-        return sum(s[:, self._rows[j]] * self._values[j] for j in range(self.nnz))
-
-    alpha = property(lambda self: (self.d - 1) / self.b)
-    alpha_paper = property(lambda self: (3 if self.family == "countsketch" else 2) * self.d / self.b)
-
-
-class CountSketch(_Hashed):
-    """One ±1 per column."""
-
-    family = "countsketch"
-
-    def __init__(self, *, d: int, b: int, key: Key) -> None:
-        super().__init__(d=d, b=b, key=key, nnz=1)
-
-    def _hash(self) -> tuple[np.ndarray, np.ndarray]:
-        return (self.key.fold_in("row").words(self.d) % self.b)[None], _signs(self.key.fold_in("sign"), self.d)[None]
-
-
-class Sparse1(_Hashed):
-    """``nnz`` distinct rows per column, ±1/sqrt(nnz)."""
-
-    family = "sparse1"
-
-    def __init__(self, *, d: int, b: int, key: Key, nnz: int = 4) -> None:
-        super().__init__(d=d, b=b, key=key, nnz=min(nnz, b))
-
-    def _hash(self) -> tuple[np.ndarray, np.ndarray]:
-        order = np.argsort(self.key.fold_in("row").words(self.d * self.b).reshape(self.d, self.b), axis=1)
-        signs = _signs(self.key.fold_in("sign"), self.d * self.nnz).reshape(self.nnz, self.d)
-        return order[:, : self.nnz].T, signs / np.sqrt(self.nnz)
-
-
-class Sparse2(_Hashed):
-    """One row in each of ``nnz`` sub-tables per column, ±1/sqrt(nnz)."""
-
-    family = "sparse2"
-
-    def __init__(self, *, d: int, b: int, key: Key, nnz: int = 4) -> None:
-        super().__init__(d=d, b=b, key=key, nnz=min(nnz, b))
-
-    def _hash(self) -> tuple[np.ndarray, np.ndarray]:
-        edges = np.linspace(0, self.b, self.nnz + 1).astype(int)
-        words = self.key.fold_in("row").words(self.d * self.nnz).reshape(self.nnz, self.d)
-        rows = np.stack([lo + w % (hi - lo) for w, lo, hi in zip(words, edges, edges[1:], strict=False)])
-        signs = _signs(self.key.fold_in("sign"), self.d * self.nnz).reshape(self.nnz, self.d)
-        return rows, signs / np.sqrt(self.nnz)
-
-
-class Uniform(Sketch):
-    """sqrt(d/b) S D."""
-
-    family = "uniform"
-
-    def __init__(self, *, d: int, b: int, key: Key) -> None:
-        super().__init__(d=d, b=b, key=key)
-        self._rows = _subset(key.fold_in("rows"), d, b)
-        self._scale = _signs(key.fold_in("sign"), d)[self._rows] * np.sqrt(d / b)
-
-    def _apply(self, g: np.ndarray) -> np.ndarray:
-        return g[:, self._rows] * self._scale
-
-    def _apply_t(self, s: np.ndarray) -> np.ndarray:
-        out = np.zeros((len(s), self.d))
-        out[:, self._rows] = s * self._scale
+    def apply_t(self, s: Tensor) -> Tensor:
+        """Sum over the bands."""
+        out = s.new_zeros(len(s), self.d)
+        for rows, Z in self._bands(s):
+            out += (s[:, rows] * self.scale) @ Z
         return out
 
-    alpha = property(lambda self: self.d / self.b - 1)
-    alpha_paper = property(lambda self: self.d**2 / self.b)
+
+class Columns(LinearMap):
+    """A sparse R0 with one ±1 per column in each of ``nnz`` layers: row ``rows[j, i]``, value ``signs[j, i]``."""
+
+    def __init__(self, b: int, scale: Array, rows: Array, signs: Array) -> None:
+        self.b, self.scale, self.rows, self.signs = b, scale, rows, signs
+
+    def apply(self, g: Tensor) -> Tensor:
+        """Scatter-add every layer."""
+        out = g.new_zeros(len(g), self.b)
+        for rows, signs in zip(self.rows, self.signs, strict=True):
+            out.index_add_(1, _on(rows, g), g * _on(signs, g))
+        return out * _on(self.scale, g, g.dtype)
+
+    def apply_t(self, s: Tensor) -> Tensor:
+        """Gather every layer and add them in order."""
+        scaled = s * _on(self.scale, s, s.dtype)
+        layers = (scaled[:, _on(r, s)] * _on(v, s) for r, v in zip(self.rows, self.signs, strict=True))
+        out = next(layers)
+        for layer in layers:
+            out = out + layer
+        return out
 
 
-REFERENCE: dict[str, type[Sketch]] = {
-    c.family: c for c in (Gaussian, Srht, Ams, CountSketch, Sparse1, Sparse2, Uniform)
-}
+class Selection(LinearMap):
+    """R0 = S D: coordinate ``rows[k]`` with sign ``signs[k]``."""
+
+    def __init__(self, d: int, scale: float, rows: Array, signs: Array) -> None:
+        self.d, self.scale, self.rows, self.signs = d, scale, rows, signs
+
+    def apply(self, g: Tensor) -> Tensor:
+        """Gather, sign, scale."""
+        return g[:, _on(self.rows, g)] * _on(self.signs, g) * self.scale
+
+    def apply_t(self, s: Tensor) -> Tensor:
+        """Scale, sign, scatter."""
+        out = s.new_zeros(len(s), self.d)
+        out[:, _on(self.rows, s)] = s * self.scale * _on(self.signs, s)
+        return out
+
+
+class Hadamard(LinearMap):
+    """R0 = S (I ⊗ H) D: rows ``rows`` of Hadamard transforms of ``size`` numbers, one per segment of the padded input.
+
+    ``segment <= size`` is the length of the transforms really done: row ``lo * count + hi`` is the sum over the
+    ``count = size / segment`` segments of ``(-1)^<hi, segment>`` times number ``lo`` of the segment's own transform.
+    """
+
+    def __init__(self, d: int, size: int, segment: int, scale: float, rows: Array, signs: Array) -> None:
+        self.d, self.segment, self.count, self.scale, self.signs = d, segment, size // segment, scale, signs
+        self.transforms = -(-d // size)
+        transform, row = np.divmod(rows.astype(np.int64), size)
+        lo, self.hi = np.divmod(row, self.count)
+        self.place = transform * segment + lo
+
+    def _flips(self, segment: int) -> Array:
+        t = self.hi & segment
+        for shift in (16, 8, 4, 2, 1):
+            t = t ^ (t >> shift)
+        return (1 - 2 * (t & 1)).astype(np.int8)
+
+    def _segments(self) -> Iterator[tuple[Array, slice]]:
+        """The signs that kept rows see, and the coordinates: of one segment, or of all blocks at once."""
+        step = self.transforms * self.segment
+        for c in range(-(-self.d // step)):
+            yield self._flips(c), slice(c * step, min((c + 1) * step, self.d))
+
+    def _transform(self, x: Tensor) -> Tensor:
+        return fwht(x.reshape(len(x), self.transforms, self.segment)).reshape(len(x), -1)
+
+    def apply(self, g: Tensor) -> Tensor:
+        """Transform each segment; every kept row collects its number, with the sign of <hi, segment>."""
+        out = g.new_zeros(len(g), len(self.place))
+        for flips, here in self._segments():
+            x = g.new_zeros(len(g), self.transforms * self.segment)
+            x[:, : here.stop - here.start] = g[:, here] * _on(self.signs[here], g)
+            out += self._transform(x)[:, _on(self.place, g)] * _on(flips, g)
+        return out * self.scale
+
+    def apply_t(self, s: Tensor) -> Tensor:
+        """Scatter the kept rows into each segment in ascending order, transform, sign."""
+        out = s.new_empty(len(s), self.d)
+        scaled = s * self.scale
+        for flips, here in self._segments():
+            x = s.new_zeros(len(s), self.transforms * self.segment)
+            x.index_add_(1, _on(self.place, s), scaled * _on(flips, s))
+            out[:, here] = self._transform(x)[:, : here.stop - here.start] * _on(self.signs[here], s)
+        return out
+
+
+def fwht(x: Tensor) -> Tensor:
+    """The unnormalised Walsh-Hadamard transform of the last axis, by butterflies at distance 1, 2, 4, ..."""
+    n, h = x.shape[-1], 1
+    while h < n:
+        a, b = x.reshape(*x.shape[:-1], n // (2 * h), 2, h).unbind(-2)
+        x = torch.stack([a + b, a - b], dim=-2).reshape(*x.shape[:-1], n)
+        h *= 2
+    return x

@@ -1,0 +1,70 @@
+"""The compiled kernels: whether they are there and wanted, on which instruction set, and with how many threads.
+
+Environment, read when a sketch is drawn: ``DESKETCH_KERNELS`` = ``auto`` (default), ``compiled`` or ``reference``;
+``DESKETCH_ISA`` = ``avx512``, ``avx2`` or ``generic`` caps the instruction set; ``DESKETCH_THREADS`` caps the threads
+(default: ``OMP_NUM_THREADS``, else every core).  None of them changes a bit of R.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from typing import Any
+
+from desketch.errors import SketchError
+
+try:
+    _kernels: Any = import_module("desketch._kernels")
+except ImportError:
+    _kernels = None
+
+__all__ = ["available", "isa", "plan", "thread_limit", "wanted", "workers"]
+
+_CHOICES = ("auto", "compiled", "reference")
+_WORK_PER_THREAD = 1 << 18
+
+
+def available() -> bool:
+    """Whether the extension is there."""
+    return _kernels is not None
+
+
+def wanted() -> bool:
+    """Whether sketches drawn now use the compiled kernels."""
+    choice = os.environ.get("DESKETCH_KERNELS", "auto")
+    if choice not in _CHOICES:
+        raise SketchError(f"DESKETCH_KERNELS must be one of {', '.join(_CHOICES)}, got {choice!r}")
+    if choice == "compiled" and _kernels is None:
+        raise SketchError(
+            "DESKETCH_KERNELS=compiled, but the extension is not built; install a C++ compiler and reinstall"
+        )
+    return choice != "reference" and _kernels is not None
+
+
+def isa() -> str:
+    """The instruction set that sketches drawn now use."""
+    best: str = _kernels.best_isa()
+    choice = os.environ.get("DESKETCH_ISA", best)
+    if choice not in _kernels.isas():
+        raise SketchError(f"DESKETCH_ISA must be one of {', '.join(_kernels.isas())} on this machine, got {choice!r}")
+    return choice
+
+
+def plan(family: str, key: bytes, **sizes: int) -> Any:
+    """Draw the compiled operator of a family."""
+    return _kernels.Plan(family, key, isa(), **sizes)
+
+
+def thread_limit() -> int:
+    """The most threads that sketches drawn now may use."""
+    text = os.environ.get("DESKETCH_THREADS") or os.environ.get("OMP_NUM_THREADS") or ""
+    if not text:
+        return os.cpu_count() or 1
+    if not text.isdigit() or text == "0":
+        raise SketchError(f"DESKETCH_THREADS must be a positive integer, got {text!r}")
+    return int(text)
+
+
+def workers(size: int, limit: int) -> int:
+    """Threads for ``size`` numbers: starting a thread must be worth it."""
+    return max(1, min(limit, size // _WORK_PER_THREAD))

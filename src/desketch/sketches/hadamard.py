@@ -1,0 +1,103 @@
+"""SRHT (paper, Definition "Subsampled randomized Hadamard transform"): sqrt(n/b) S H D, for any d.
+
+A vector of d numbers is padded with zeros to n; R is the first d columns of sqrt(n/b) S H D.  All entries of H are
+±1/sqrt(n), so those of R are ±1/sqrt(b), whatever the padding.
+
+*Alpha, one transform, n = 2^k >= d.*  (RᵀR)_ii = 1.  For i != j, (RᵀR)_ij = σ_i σ_j (1/b) Σ_{r in S} (-1)^<r, i^j>;
+the n terms of the full sum are ±1 and add to 0, so b of them sampled without replacement have variance b (n - b)/(n -
+1).  Signs make different entries of a row uncorrelated.  Hence E|RᵀR g|² = |g|² (1 + (d - 1)(n - b)/(b (n - 1))) for
+every g, which is d/b - 1 if d = n.
+
+*Alpha, ``block=B`` < d.*  H is block-diagonal, n = B ceil(d/B), entries ±1/sqrt(B).  Then sqrt(n) S U with U
+orthogonal: E|RᵀR g|² = (n/b)² E|S U g|² = (n/b)|g|² for a g inside a block without padding, and dropping the padded
+coordinates only lowers it in the last block.  A full block exists, so alpha = n/b - 1 exactly.
+
+*Row order.*  Row r = lo * count + hi of the sample stands for Hadamard row hi * segment + lo, with segments of
+``segment`` numbers and count = n / segment.  Rows are exchangeable, so this names the same distribution; in this
+order the kernel walks its scratch of ``segment = O(b)`` numbers forwards, and never needs n.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, final
+
+from desketch.errors import SketchError
+from desketch.keys import Key
+from desketch.sketches import compiled
+from desketch.sketches.base import Family, integer
+from desketch.sketches.hashing import signs, subset
+
+if TYPE_CHECKING:
+    from desketch.sketches.reference import LinearMap
+
+__all__ = ["Srht"]
+
+MIN_SEGMENT = 1 << 13
+
+
+def power_of_two(x: int) -> int:
+    """The least power of two that is at least x."""
+    return 1 << (x - 1).bit_length()
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Srht(Family):
+    """b sampled rows of a randomly signed Hadamard transform, or of many of ``block`` numbers each."""
+
+    name: ClassVar[str] = "srht"
+    block: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.block is None:
+            return
+        block = integer("block", self.block)
+        if block < 1 or block & (block - 1):
+            raise SketchError(f"block must be a power of two, got {block}; try {power_of_two(max(block, 1))}")
+        object.__setattr__(self, "block", block if block < self.d else None)
+
+    @property
+    def size(self) -> int:
+        """Numbers in one Hadamard transform."""
+        return self.block or power_of_two(self.d)
+
+    @property
+    def segment(self) -> int:
+        """Numbers transformed at a time: the whole transform, or a segment of at least b."""
+        return self.size if self.block else min(self.size, max(MIN_SEGMENT, power_of_two(self.b)))
+
+    @property
+    def n(self) -> int:
+        """Padded length."""
+        return self.size * -(-self.d // self.size)
+
+    @property
+    def alpha(self) -> float:
+        """(d - 1)(n - b)/(b (n - 1)) for one transform, n/b - 1 for blocks."""
+        if self.block:
+            return self.n / self.b - 1
+        return (self.d - 1) * (self.n - self.b) / (self.b * max(self.n - 1, 1))
+
+    @property
+    def alpha_paper(self) -> float:
+        """2d/b."""
+        return 2 * self.d / self.b
+
+    def reference(self, key: Key) -> LinearMap:
+        """Signs, transforms, sampled rows."""
+        from desketch.sketches.reference import Hadamard
+
+        scale = math.sqrt(self.n / self.size / self.b)
+        rows = subset(key, self.n, self.b)
+        return Hadamard(self.d, self.size, self.segment, scale, rows, signs(key, self.d))
+
+    def plan(self, key: Key) -> Any:
+        """The compiled operator."""
+        return compiled.plan(self.name, key.bits, d=self.d, b=self.b, size=self.size, segment=self.segment)
+
+    def details(self) -> str:
+        """The block, if any."""
+        return f"block={self.block}" if self.block else ""
