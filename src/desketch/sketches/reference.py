@@ -126,7 +126,7 @@ class Hadamard(LinearMap):
             yield self._flips(c), slice(c * step, min((c + 1) * step, self.d))
 
     def _transform(self, x: Tensor) -> Tensor:
-        return fwht(x.reshape(len(x), self.transforms, self.segment)).reshape(len(x), -1)
+        return fwht(x.reshape(len(x), self.transforms, self.segment)).reshape(x.shape)
 
     def apply(self, g: Tensor) -> Tensor:
         """Transform each segment; every kept row collects its number, with the sign of <hi, segment>."""
