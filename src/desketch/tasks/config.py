@@ -112,7 +112,7 @@ class RunConfig(_Strict):
     average: int | Literal["all"] = Field(10, description="evaluate the mean of the last n iterates, or of all (w-bar)")
     dp: DpConfig | None = Field(None, description="differential privacy; none when absent")
     # without a server
-    topology: str | None = Field(None, description="ring, grid, tree, ... or edges:FILE; none: a server")
+    topology: str | None = Field(None, description="without a server: ring, grid, regular:4, ... or file:FILE")
     protocol: Literal["tree", "gossip"] = Field("tree", description="exact averaging over a tree, or gossip")
     gossip_steps: int | None = Field(None, ge=1, description="gossip exchanges a round; default by the graph")
     # how it is run
