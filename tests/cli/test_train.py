@@ -60,7 +60,15 @@ def test_json_is_one_object_and_the_folder_is_complete(tmp_path: Path) -> None:
     assert summary["rounds"] == 4
     assert summary["fedavg_bytes_per_client"] == 4 * 4 * 2 * summary["d"]
     names = {path.name for path in (tmp_path / "run").iterdir()}
-    assert names >= {"config.yaml", "metrics.jsonl", "summary.json", "checkpoint", "model.safetensors", "capture"}
+    assert names >= {
+        "config.yaml",
+        "metrics.jsonl",
+        "summary.json",
+        "checkpoint",
+        "model.safetensors",
+        "capture",
+        "report.html",
+    }
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     wanted = {"round", "loss", "accuracy", "bytes_up", "bytes_down", "participants", "refused", "seconds"}
     assert all(set(row) >= wanted for row in rows)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -20,6 +22,7 @@ import desketch
 from desketch.errors import ConfigError
 from desketch.fed import Federation, Observer, Observers, RoundRecord, RunFolder, run
 from desketch.fed.checkpoint import write_atomically
+from desketch.report import write_report
 from desketch.tasks import RunConfig, Setup, prepare
 
 __all__ = ["train_run"]
@@ -49,6 +52,8 @@ def train_run(
     folder.checkpoint()
     summary = _summary(setup, federation, folder.rows, interrupted=interrupt.stop and federation.t < config.rounds)
     _finish(path, setup, federation, summary)
+    if folder.rows:
+        write_report(path)
     if table:
         _print(summary, path)
     return summary
@@ -120,6 +125,8 @@ def _summary(setup: Setup, federation: Federation, rows: list[dict[str, Any]], *
         "clients": n,
         "version": desketch.__version__,
         "torch": torch.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
     }
 
 
