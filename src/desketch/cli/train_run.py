@@ -35,7 +35,7 @@ def train_run(
     path = Path(out or config.out or "") if (out or config.out) else _fresh_folder(config)
     setup = prepare(config)
     _limit_threads(setup.model.d)
-    federation = setup.federation()
+    federation = setup.federation(privacy=setup.privacy())
     folder = RunFolder(
         path,
         federation,
@@ -134,6 +134,7 @@ def _finish(path: Path, setup: Setup, federation: Federation, summary: dict[str,
     parameters = setup.model.unflatten(federation.model_vector)
     write_atomically(path / "model.safetensors", save({name: value.contiguous() for name, value in parameters.items()}))
     write_atomically(path / "summary.json", (json.dumps(summary, indent=2) + "\n").encode())
+    write_report(path)
 
 
 def _print(summary: dict[str, Any], path: Path) -> None:

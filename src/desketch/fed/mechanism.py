@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from desketch.privacy.record import PrivacyRecord
 from desketch.sketches import Sketch
 
 __all__ = ["ExampleMechanism", "Ledger", "Privacy", "SketchMechanism", "StepMechanism"]
@@ -26,8 +27,12 @@ class Ledger(Protocol):
     def charge(self, t: int) -> None:
         """Record the release of round t, or raise BudgetError without recording it."""
 
-    def epsilon(self) -> float:
-        """The epsilon spent so far, at the ledger's delta."""
+    def epsilon(self) -> float | None:
+        """Return the epsilon spent so far, at the ledger's delta; None when the run is not private."""
+
+    @property
+    def record(self) -> PrivacyRecord:
+        """What a run folder keeps in ``privacy.json``."""
 
     def state_dict(self) -> dict[str, Any]:
         """JSON values that `load_state_dict` restores."""

@@ -21,6 +21,7 @@ from torch import Tensor
 from desketch.errors import RunError
 from desketch.fed.checkpoint import load_checkpoint, save_checkpoint, write_atomically
 from desketch.fed.rounds import Federation, Observer, RoundRecord
+from desketch.privacy.record import read_record, write_record
 
 __all__ = ["RunFolder"]
 
@@ -54,17 +55,16 @@ class RunFolder(Observer):
     def resume(self) -> None:
         """Go on from the last checkpoint; rows after it are dropped, for they will be computed again, bit for bit."""
         self.federation.load_state_dict(load_checkpoint(self.path / "checkpoint", identity=self.identity))
-        ledger = self.path / "privacy.json"
-        if self.federation.privacy and ledger.exists():
-            self.federation.privacy.ledger.load_state_dict(json.loads(ledger.read_text()))
+        privacy = self.path / "privacy.json"
+        if self.federation.privacy and privacy.exists():  # it may know of releases after the checkpoint
+            self.federation.privacy.ledger.load_state_dict(read_record(privacy).ledger.to_dict())
         self.rows = [row for row in read_rows(self.path / "metrics.jsonl") if row["round"] <= self.federation.t]
         write_atomically(self.path / "metrics.jsonl", "".join(map(_line, self.rows)).encode())
 
     def on_charge(self, t: int) -> None:
         """Write the ledger down before round t releases anything."""
         if self.federation.privacy:
-            state = json.dumps(self.federation.privacy.ledger.state_dict())
-            write_atomically(self.path / "privacy.json", state.encode())
+            write_record(self.path / "privacy.json", self.federation.privacy.ledger.record)
 
     def on_frames(self, t: int, w: Tensor, frames: Mapping[int, bytes]) -> None:
         """Keep what an eavesdropper of round t would have."""

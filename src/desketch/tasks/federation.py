@@ -21,6 +21,8 @@ from desketch.fed import (
     make_optimizer,
 )
 from desketch.keys import Key
+from desketch.privacy.per_example import PerExample
+from desketch.privacy.planning import RunShape, plan_private_run
 from desketch.tasks.config import RunConfig
 from desketch.tasks.data import Task, load_task
 from desketch.tasks.models import build_model
@@ -59,10 +61,34 @@ class Setup:
             options=c.family_options,
         )
 
+    def privacy(self) -> Privacy | None:
+        """The mechanism of the configuration, calibrated, and its ledger; None for a run without privacy."""
+        c = self.config
+        if c.dp is None:
+            return None
+        shape = RunShape(
+            sizes=[len(client.y) for client in self.clients],
+            batch=c.batch_size,
+            steps=c.local_steps,
+            rounds=c.rounds,
+            fraction=c.fraction,
+            codec=c.codec,
+            cohort=lambda t: self.attendance.cohort(t, len(self.clients)),
+            per_example=PerExample(self.model.module, self.model.batch_loss),
+        )
+        settings = c.dp.model_dump(exclude={"unit"})
+        private = plan_private_run(shape, unit=c.dp.protects, **settings)
+        return Privacy(ledger=private.ledger, **{private.place: private.mechanism})  # type: ignore[arg-type]
+
+    @property
+    def attendance(self) -> Attendance:
+        """Who comes, by the run's seed."""
+        c = self.config
+        return Attendance(fraction=c.fraction, dropout=c.dropout, straggler=c.straggler, seed=c.seed)
+
     def federation(self, *, channel: Channel | None = None, privacy: Privacy | None = None) -> Federation:
         """The parties, ready for `desketch.fed.run`; another channel makes it another method."""
         c = self.config
-        attendance = Attendance(fraction=c.fraction, dropout=c.dropout, straggler=c.straggler, seed=c.seed)
         return Federation(
             clients=self.clients,
             channel=channel or self.channel(privacy),
@@ -70,7 +96,7 @@ class Setup:
             engine=make_engine(self.model, (self.clients[0].x[:2], self.clients[0].y[:2]), privacy=privacy),
             w0=self.model.flatten(),
             work=self.work,
-            attendance=attendance,
+            attendance=self.attendance,
             average=make_average(c.average),
             privacy=privacy,
             evaluate=self.evaluate,
