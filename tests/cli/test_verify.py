@@ -23,7 +23,7 @@ D, B = 12, 4
 
 @pytest.fixture(scope="module")
 def draws():
-    return draw_sketches(FAMILIES, d=D, b=B, seeds=16, rounds=52, key=Key(7).fold_in("verify tests"))
+    return draw_sketches(FAMILIES, d=D, b=B, seeds=12, rounds=50, key=Key(7).fold_in("verify tests"))
 
 
 @pytest.mark.parametrize("objective", objectives(D), ids=lambda o: o.setting)

@@ -8,7 +8,7 @@ from desketch.errors import TheoryError
 from desketch.theory.embedding import FAMILIES, alpha_lower_bound, embedding
 from desketch.theory.tails import chebyshev, columns, vectors
 
-D, B, DRAWS = 24, 8, 3000
+D, B, DRAWS = 24, 8, 1500
 
 
 @pytest.fixture(scope="module")
@@ -16,8 +16,9 @@ def grams():
     """family -> (DRAWS, D, D) independent draws of RᵀR."""
 
     def gram(family, i):
-        R = desketch.draw(family, d=D, b=B, key=desketch.Key(11).fold_in("moments", family, i)).to_dense()
-        return R.T @ R
+        R = desketch.draw(family, d=D, b=B, key=desketch.Key(11).fold_in("moments", family, i))
+        rows = R.desketch(np.eye(B, dtype=np.float32)).astype(float)
+        return rows.T @ rows
 
     return {family: np.stack([gram(family, i) for i in range(DRAWS)]) for family in FAMILIES}
 
@@ -36,7 +37,8 @@ def test_alpha_agrees_with_the_drawn_operator(family, d, b):
     R = desketch.draw(family, d=d, b=b, key=desketch.Key(1))
     stated = embedding(family, d=d, b=b)
     assert R.alpha <= stated.alpha + 1e-12  # a layout may collide less than its family's lemma allows
-    assert family == "countsketch" or R.alpha == pytest.approx(stated.alpha)
+    hashed = family in ("countsketch", "sparse1", "sparse2")
+    assert hashed or R.alpha == pytest.approx(stated.alpha)
     assert family == "uniform" or R.alpha_paper == pytest.approx(stated.alpha_paper)
 
 
@@ -58,7 +60,7 @@ def test_the_coordinate_constant_bounds_every_pair_and_is_attained(family, grams
         products = ((grams[family] @ h) @ g) ** 2
         bound = (g @ h) ** 2 + stated.a / B
         assert products.mean() <= bound + 4.5 * products.std() / np.sqrt(DRAWS)
-    if family != "countsketch":
+    if family not in ("countsketch", "sparse1", "sparse2"):
         assert abs(z_score(((grams[family] @ worst) @ worst) ** 2, 1 + stated.a / B)) < 4.5
 
 

@@ -19,6 +19,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "account": ("State the epsilon of a run, or calibrate its noise.", "desketch.cli.account"),
     "bench": ("Measure the kernels or the engine against peers.", "desketch.cli.bench"),
     "compare": ("Bytes to reach and hold an accuracy, against other methods.", "desketch.cli.compare"),
+    "plan": ("Choose sketch, local steps and step sizes for a target and a link.", "desketch.cli.plan"),
     "verify": ("Check the theorems against experiments.", "desketch.cli.verify"),
     "report": ("Write the report of a run folder again.", "desketch.cli.report"),
 }

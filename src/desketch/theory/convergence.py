@@ -116,12 +116,18 @@ def least_rounds(statement: Theorem, problem: Problem, *, alpha: float, K: int, 
     safe = statement.floor_step(problem, alpha=alpha, K=K, eps=eps / 8)
     high = math.log(statement.max_step(problem, alpha=alpha, K=K))
     low = min(math.log(safe), high - 1.5)
-    a, b, best = low, high, (rounds(high), high)
-    for _ in range(12):
-        x, y = b - _GOLDEN * (b - a), a + _GOLDEN * (b - a)
-        fx, fy = rounds(x), rounds(y)
-        a, b = (a, y) if fx <= fy else (x, b)
+    x, y = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
+    best, fx, fy = (rounds(high), high), rounds(x), rounds(y)
+    for _ in range(14):
         best = min(best, (fx, x), (fy, y))
+        if fx <= fy:
+            high, y, fy = y, x, fx
+            x = high - _GOLDEN * (high - low)
+            fx = rounds(x)
+        else:
+            low, x, fx = x, y, fy
+            y = low + _GOLDEN * (high - low)
+            fy = rounds(y)
     return math.exp(best[1])
 
 

@@ -47,10 +47,11 @@ class Draws:
 def draw_sketches(families: tuple[str, ...], *, d: int, b: int, seeds: int, rounds: int, key: Key) -> Draws:
     """Draw every R of every run."""
     R = np.empty((len(families) * seeds, rounds, b, d), dtype=np.float32)
+    eye = np.eye(b, dtype=np.float32)  # desketching it gives the rows of R
     for f, family in enumerate(families):
         for s in range(seeds):
             for t in range(rounds):
-                R[f * seeds + s, t] = draw(family, d=d, b=b, key=key.fold_in(family, s, t)).to_dense()
+                R[f * seeds + s, t] = draw(family, d=d, b=b, key=key.fold_in(family, s, t)).desketch(eye)
     return Draws(families, seeds, R)
 
 

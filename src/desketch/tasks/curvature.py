@@ -1,0 +1,94 @@
+"""Curvature of a task's loss: the constants that plans need, estimated from a model and its data.
+
+* L = λ_max of the Hessian, by Lanczos with full re-orthogonalisation;
+* tr(H), by Hutchinson's estimator: E[vᵀHv] = tr(H) for independent signs v;
+* sigma_star² = (1/N) sum_c |∇f_c(w) - ∇f(w)|², exact at the optimum, where ∇f = 0.
+
+Hessian-vector products are exact (a gradient of the gradient); nothing of size d² is formed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from desketch.errors import InputError
+from desketch.fed.model import FlatModel
+
+__all__ = ["Curvature", "estimate_curvature", "hutchinson", "lanczos"]
+
+Product = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curvature:
+    """Estimates at one point w, and the distance it has come."""
+
+    L: float
+    trace_ratio: float
+    sigma_star: float
+    distance: float
+    gap: float
+    G: float
+    d: int
+    N: int
+
+
+def lanczos(product: Product, d: int, *, steps: int = 24, seed: int = 0) -> float:
+    """The largest |eigenvalue| of a symmetric d x d operator, from a Krylov space of ``steps`` dimensions."""
+    generator = torch.Generator().manual_seed(seed)
+    basis = [torch.nn.functional.normalize(torch.randn(d, generator=generator, dtype=torch.float64), dim=0)]
+    steps = min(steps, d)
+    tridiagonal = torch.zeros(steps, steps, dtype=torch.float64)
+    for i in range(steps):
+        v = product(basis[i]).double()
+        tridiagonal[i, i] = v @ basis[i]
+        for q in (*basis, *basis):  # twice is enough
+            v = v - (v @ q) * q
+        size = float(v.norm())
+        if i + 1 == steps or size < 1e-10 * max(1.0, float(tridiagonal.abs().max())):
+            return float(torch.linalg.eigvalsh(tridiagonal[: i + 1, : i + 1]).abs().max())
+        tridiagonal[i, i + 1] = tridiagonal[i + 1, i] = size
+        basis.append(v / size)
+    raise AssertionError("unreachable: the loop returns at its last step")
+
+
+def hutchinson(product: Product, d: int, *, probes: int = 32, seed: int = 0) -> float:
+    """Trace of a symmetric d x d operator: the mean of vᵀHv over sign vectors."""
+    generator = torch.Generator().manual_seed(seed)
+    signs = (torch.randint(0, 2, (d,), generator=generator) * 2.0 - 1.0 for _ in range(probes))
+    return sum(float(v.double() @ product(v.double()).double()) for v in signs) / probes
+
+
+def estimate_curvature(
+    model: FlatModel, w0: Tensor, w: Tensor, clients: Sequence[tuple[Tensor, Tensor]], *, examples: int = 2048
+) -> Curvature:
+    """Estimate at ``w`` (and at ``w0`` for L), from at most ``examples`` of all clients' data."""
+    if not clients:
+        raise InputError("no client has any data; check the partition")
+    x, y = (torch.cat(parts) for parts in zip(*clients, strict=True))
+    pick = torch.randperm(len(y), generator=torch.Generator().manual_seed(0))[:examples]
+    x, y = x[pick], y[pick]
+
+    def product_at(point: Tensor) -> Product:
+        leaf = point.detach().requires_grad_(True)
+        (g,) = torch.autograd.grad(model.loss(leaf, x, y), leaf, create_graph=True)
+        return lambda v: torch.autograd.grad(g, leaf, v.to(leaf.dtype), retain_graph=True)[0]
+
+    top = lanczos(product_at(w), model.d)
+    trace = hutchinson(product_at(w), model.d)
+    gradients = torch.stack([model.gradient(w, cx, cy) for cx, cy in clients])
+    spread = gradients - gradients.mean(0)
+    return Curvature(
+        L=max(top, lanczos(product_at(w0), model.d)),
+        trace_ratio=min(max(trace / top, 1.0), float(model.d)),
+        sigma_star=float(spread.square().sum(1).mean().sqrt()),
+        distance=float((w - w0).norm()),
+        gap=model.evaluate(w0, x, y)["loss"],  # cross-entropy is never negative
+        G=max(float(model.gradient(p, cx, cy).norm()) for p in (w0, w) for cx, cy in clients),
+        d=model.d,
+        N=len(clients),
+    )

@@ -1,0 +1,60 @@
+"""The constants of a finished (or only configured) run: its task, partition and model are rebuilt from config.yaml."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from desketch.errors import ConfigError
+from desketch.fed.model import FlatModel
+from desketch.tasks.config import RunConfig
+from desketch.tasks.curvature import Curvature, estimate_curvature
+from desketch.tasks.data import load_task
+from desketch.tasks.models import build_model
+from desketch.tasks.partitions import partition
+
+__all__ = ["estimate_run"]
+
+_WARM_STEPS = 100
+
+
+def estimate_run(folder: Path) -> Curvature:
+    """Estimate at the run's last weights, or after a short descent where none were saved."""
+    file = folder / "config.yaml"
+    if not file.is_file():
+        raise ConfigError(f"no {file}: expected a run folder written by `desketch train`")
+    config = RunConfig.load(file)
+    task = load_task(
+        config.task, label=config.label, group=config.group, validation=config.validation, seed=config.seed
+    )
+    parts = partition(task, config.partition, config.clients, config.seed)
+    model = FlatModel(build_model(config.model, task, seed=config.seed))
+    w0 = model.flatten()
+    w = _saved_weights(folder, model)
+    if w is None:
+        w = _descend(model, w0, task.x_train, task.y_train, eta=config.eta_local)
+    return estimate_curvature(model, w0, w, [(task.x_train[p], task.y_train[p]) for p in parts])
+
+
+def _saved_weights(folder: Path, model: FlatModel) -> Tensor | None:
+    """The run's final parameters, by name."""
+    file = folder / "model.safetensors"
+    if not file.is_file():
+        return None
+    from safetensors.torch import load_file
+
+    saved = load_file(file)
+    missing = [name for name in model.names if name not in saved]
+    if missing:
+        raise ConfigError(f"{file} lacks parameter {missing[0]}: it belongs to another model than config.yaml names")
+    return torch.cat([saved[name].reshape(-1) for name in model.names])
+
+
+def _descend(model: FlatModel, w0: Tensor, x: Tensor, y: Tensor, *, eta: float) -> Tensor:
+    w = w0
+    for step in range(_WARM_STEPS):
+        batch = torch.randperm(len(y), generator=torch.Generator().manual_seed(step))[:256]
+        w = w - eta * model.gradient(w, x[batch], y[batch])
+    return w

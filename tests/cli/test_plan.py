@@ -1,0 +1,100 @@
+"""desketch plan: the shapes people type, one JSON document, one message for a mistake, and no torch."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from desketch.cli.plan import app
+from desketch.cli.units import bits_per_second, count, seconds
+from desketch.errors import InputError
+
+FLAGS = [
+    f"--{name}={value}"
+    for name, value in {
+        "params": "1e6",
+        "clients": 100,
+        "smoothness": 10,
+        "strong-convexity": 0.1,
+        "epsilon": 1e-3,
+        "distance": 10,
+        "heterogeneity": 1,
+        "uplink": "1Mbit",
+        "downlink": "5Mbit",
+        "latency": "50ms",
+        "objective": "time",
+    }.items()
+]
+
+
+def test_json_is_one_document_with_every_choice():
+    result = CliRunner().invoke(app, [*FLAGS, "--trace-ratio", "20", "--json", "-"])
+    assert result.exit_code == 0
+    document = json.loads(result.stdout)
+    assert set(document["plans"]) == {"theorem", "curvature"}
+    for p in (*document["plans"].values(), document["local_gd"]):
+        assert {"family", "b", "K", "T", "eta_local", "eta_global", "codec", "bits", "seconds", "binds"} <= set(p)
+    assert [row["d"] for row in document["growth"]["d"]] == [10**i for i in range(3, 10)]
+    assert [row["N"] for row in document["growth"]["N"]] == [10**i for i in range(1, 7)]
+
+
+def test_the_table_names_what_binds(tmp_path):
+    result = CliRunner().invoke(app, [*FLAGS, "--participation", "0.5", "--json", str(tmp_path / "plan.json")])
+    assert result.exit_code == 0
+    assert "what binds" in result.stdout
+    assert "lower estimate" in " ".join(result.stdout.split())
+    assert json.loads((tmp_path / "plan.json").read_text())["notes"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "match"),
+    [
+        (["--epsilon", "1"], "--params, --clients, --smoothness"),
+        ([*FLAGS, "--strong-convexity", "steep"], "non-convex"),
+        ([*FLAGS, "--uplink", "1MB"], "link speed"),
+        ([*FLAGS, "--latency", "soon"], "duration"),
+        ([*FLAGS, "--params", "1.5"], "whole number"),
+        ([*FLAGS, "--from-run", "no-such-run"], "run folder"),
+        (["--epsilon", "1", "--params", "9", "--clients", "2", "--smoothness", "1", "--gap", "1",
+          "--strong-convexity", "0"], "--distance"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_named(flags, match):
+    result = CliRunner().invoke(app, flags)
+    assert isinstance(result.exception, ValueError | InputError)
+    assert match in str(result.exception)
+
+
+def test_units():
+    assert (
+        bits_per_second("1Mbit") == bits_per_second("1000 kbit/s") == bits_per_second("1Mbps".replace("bps", "bitps"))
+    )
+    assert seconds("50ms") == seconds("0.05") == seconds("5e-2 s")
+    assert count("1e6") == 1_000_000
+
+
+def test_plan_runs_without_torch_or_numpy():
+    code = (
+        "import sys; from typer.testing import CliRunner; from desketch.cli.plan import app;"
+        f"r = CliRunner().invoke(app, {FLAGS!r} + ['--json', '-']); assert r.exit_code == 0, r.output;"
+        "sys.exit(bool({'torch', 'numpy'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_constants_are_estimated_from_a_run_folder(tmp_path):
+    from desketch.tasks import RunConfig
+
+    RunConfig(task="digits", model="softmax", clients=4, partition="dirichlet:0.5").save(tmp_path / "config.yaml")
+    result = CliRunner().invoke(app, ["--from-run", str(tmp_path), "--epsilon", "1e-2", "--json", "-"])
+    assert result.exit_code == 0, result.output
+    question = json.loads(result.stdout)["question"]
+    assert question["d"] == 650
+    assert question["N"] == 4
+    assert 1 <= question["trace_ratio"] <= 650
+    assert question["problem"]["L"] > 0
+    assert question["problem"]["sigma_star"] > 0
+    fixed = CliRunner().invoke(app, ["--from-run", str(tmp_path), "--epsilon", "1e-2", "--clients", "7", "--json", "-"])
+    assert json.loads(fixed.stdout)["question"]["N"] == 7
