@@ -42,7 +42,7 @@ def _deep() -> FlatModel:
 
 
 @pytest.mark.parametrize(
-    ("make", "kind"), [(_perceptron, MlpEngine), (_softmax, MlpEngine), (_deep, MlpEngine), (_conv, VmapEngine)]
+    ("make", "kind"), [(_perceptron, MlpEngine), (_softmax, MlpEngine), (_deep, MlpEngine), (_conv, LoopEngine)]
 )
 @pytest.mark.parametrize("batch", [8, 100, None])
 def test_batched_engines_equal_the_loop(make: object, kind: type, batch: int | None, blobs: Any) -> None:

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import typer
 
+from desketch.cli.bench_engine import engine
+
 app = typer.Typer(help="Measure the kernels or the engine against peers.", no_args_is_help=True)
 
 
 @app.callback()
 def bench() -> None:
     """Measure, interleaved with the peers, as multiples of one read of the data."""
+
+
+app.command("engine")(engine)

@@ -134,7 +134,6 @@ def _finish(path: Path, setup: Setup, federation: Federation, summary: dict[str,
     parameters = setup.model.unflatten(federation.model_vector)
     write_atomically(path / "model.safetensors", save({name: value.contiguous() for name, value in parameters.items()}))
     write_atomically(path / "summary.json", (json.dumps(summary, indent=2) + "\n").encode())
-    write_report(path)
 
 
 def _print(summary: dict[str, Any], path: Path) -> None:
