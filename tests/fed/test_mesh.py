@@ -14,7 +14,7 @@ from desketch.fed.mesh import Failures, run_mesh
 from desketch.fed.mesh_costs import Link, protocol_costs
 from desketch.fed.model import FlatModel
 from desketch.fed.optimizers import make_optimizer
-from desketch.fed.rounds import Federation, run
+from desketch.fed.rounds import Federation, Observer, run
 from desketch.fed.topology import Topology, build_topology
 from desketch.fed.tree_mesh import TreeMesh
 from desketch.keys import Key
@@ -44,10 +44,18 @@ def _parts(codec="int4", optimizer="momentum", eta_global="auto"):
     }
 
 
+class _Rows(Observer):
+    def __init__(self):
+        self.rows = []
+
+    def on_round(self, record):
+        self.rows.append(record)
+
+
 def _rows(mesh, rounds):
-    rows = []
-    run_mesh(mesh, rounds=rounds, on_round=rows.append)
-    return rows
+    watch = _Rows()
+    run_mesh(mesh, rounds=rounds, observer=watch)
+    return watch.rows
 
 
 @pytest.mark.parametrize("codec", ["f32", "int4", "sign1"])
@@ -64,19 +72,13 @@ def test_exact_mode_gives_the_replicas_of_the_server_mode(graph, codec):
 def test_bytes_and_hops_of_a_star_are_those_of_a_server():
     mesh = TreeMesh(topology=build_topology("star", N), **_parts())
     (record,) = _rows(mesh, 1)
-    served = Federation(**_parts())
-    rounds = []
-    from desketch.fed.rounds import Observer
-
-    class Watch(Observer):
-        def on_round(self, r):
-            rounds.append(r)
-
-    run(served, rounds=1, observer=Watch())
+    watch = _Rows()
+    run(Federation(**_parts()), rounds=1, observer=watch)
+    (served,) = watch.rows
     # one of the twelve is the hub itself: it sends nothing to itself
     assert record.hops == 2
-    assert record.bytes_up == pytest.approx(rounds[0].bytes_up * (N - 1) / N, rel=0.02)
-    assert record.bytes_down == pytest.approx(rounds[0].bytes_down * (N - 1) / N, rel=0.02)
+    assert record.bytes_up == pytest.approx(served.bytes_up * (N - 1) / N, rel=0.02)
+    assert record.bytes_down == pytest.approx(served.bytes_down * (N - 1) / N, rel=0.02)
 
 
 def test_gossip_replicas_stay_close_and_learn():
@@ -106,7 +108,7 @@ def test_failures_do_not_stop_learning(kind):
     mesh = kind(topology=build_topology("grid", N), failures=Failures(nodes=0.1, edges=0.15, seed=4), **_parts("f32"))
     rows = _rows(mesh, 40)
     assert any(row.components > 1 for row in rows)
-    assert any(row.down > 0 for row in rows)
+    assert any(row.dropped > 0 for row in rows)
     assert rows[-1].metrics["loss"] < 0.75 * rows[0].metrics["loss"]
 
 
@@ -178,7 +180,7 @@ def test_a_node_that_was_down_is_equal_again_and_pays_for_what_it_missed():
     mesh = TreeMesh(topology=build_topology("regular:4", N, seed=2), failures=Nap(), **_parts())
     rows = _rows(mesh, 6)
     broadcast = rows[0].bytes_down / (N - 1)
-    assert [row.down for row in rows] == [0, 0, 1, 1, 0, 0]
+    assert [row.dropped for row in rows] == [0, 0, 1, 1, 0, 0]
     assert [row.bytes_catch_up for row in rows] == [0, 0, 0, 0, pytest.approx(2 * broadcast), 0]
     assert len(mesh.replicas()) == 1
 

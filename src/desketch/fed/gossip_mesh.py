@@ -98,6 +98,7 @@ class GossipMesh(Mesh):
         traffic.per_node += sent
         traffic.up = int(sent.sum())
         traffic.hops = self.exchanges
+        traffic.critical = int(alive.degrees.max()) * self.message_bytes() * self.exchanges
 
     def state_dict(self) -> dict[str, Any]:
         """Every node's replica."""

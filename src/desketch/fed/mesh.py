@@ -14,8 +14,8 @@ import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,7 @@ from desketch.fed.client import ClientData, LocalWork
 from desketch.fed.engine import Engine, cohort_frames
 from desketch.fed.optimizers import ServerOptimizer
 from desketch.fed.replica import Replica, digest
+from desketch.fed.rounds import Observer, RoundRecord
 from desketch.fed.topology import Topology
 
 __all__ = ["Failures", "Mesh", "MeshRecord", "Traffic", "run_mesh"]
@@ -57,39 +58,29 @@ class Failures:
         return topology.without(nodes=down, edges=broken), frozenset(down.tolist())
 
 
-@dataclass(frozen=True)
-class MeshRecord:
-    """One row of ``metrics.jsonl`` of a run without a server; bytes are of all edges together."""
+@dataclass(frozen=True, kw_only=True)
+class MeshRecord(RoundRecord):
+    """A round without a server; bytes are of all edges together, catch-up included in ``bytes_down``.
 
-    round: int
-    metrics: Mapping[str, float]
-    bytes_up: int
-    bytes_down: int
+    ``dropped`` counts nodes that were down, ``bytes_critical`` what has to follow one another on the way of an average.
+    """
+
     bytes_catch_up: int
+    bytes_critical: int
     hops: int
     components: int
-    down: int
-    participants: int
-    refused: Mapping[int, str]
     consensus: float
-    eta_global: float
-    digest: str
-    seconds: float
-
-    def row(self) -> dict[str, Any]:
-        """The record as one flat JSON object."""
-        row = asdict(self)
-        return {"round": row.pop("round"), **row.pop("metrics"), **row}
 
 
 @dataclass
 class Traffic:
     """What one round put on the edges."""
 
-    per_node: Ints  # bytes sent by each node
+    per_node: Ints  # bytes sent by each node, catch-up counted at who needs it
     up: int = 0
     down: int = 0
     catch_up: int = 0
+    critical: int = 0
     hops: int = 0
 
 
@@ -106,6 +97,10 @@ class Mesh(ABC):
     work: LocalWork = field(default_factory=LocalWork)
     failures: Failures = field(default_factory=Failures)
     evaluate: Callable[[Tensor], Mapping[str, float]] = lambda w: {}
+    evaluate_every: int = 1
+
+    privacy: ClassVar[None] = None  # partial sums between neighbours would need another statement
+    spent_budget: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if len(self.clients) != self.topology.n:
@@ -157,49 +152,71 @@ class Mesh(ABC):
         """The frames that the nodes at w would send to a server."""
         return cohort_frames(self.engine, self.channel, w, [self.clients[node] for node in nodes], self.work, t=t)
 
+    def digest(self) -> str:
+        """SHA-256 of the mean of all nodes' w."""
+        return digest(self.model_vector)
+
     def new_replica(self) -> Replica:
         """A replica at w0 with an optimiser of its own."""
         return Replica(self.w0, optimizer=copy.deepcopy(self.optimizer), channel=self.channel)
 
 
-def run_mesh(mesh: Mesh, *, rounds: int, on_round: Callable[[MeshRecord], None] = lambda record: None) -> None:
+def run_mesh(mesh: Mesh, *, rounds: int, observer: Observer | None = None) -> None:
     """Rounds t+1..T; a partition is warned of once, when it first happens."""
+    watch = observer or Observer()
     warned = False
     for t in range(mesh.t + 1, rounds + 1):
+        if watch.stop:
+            return
         started = time.perf_counter()
         alive, down = mesh.failures.strike(t, mesh.topology)
         parts = [part for part in alive.components() if int(part[0]) not in down]
         if len(parts) > 1 and not warned:
             warned = True
-            sizes = ", ".join(str(len(part)) for part in parts[:5])
-            warnings.warn(
-                f"round {t}: the graph fell into {len(parts)} components of {sizes} nodes; each goes on by itself and "
-                "they merge when a link is back",
-                stacklevel=2,
-            )
+            _warn(t, parts)
         traffic = Traffic(np.zeros(mesh.topology.n, dtype=np.int64))
         refused = mesh.step(t, alive, parts, traffic)
         mesh.t = t
         mesh.bytes_per_node += traffic.per_node
-        on_round(_record(mesh, t, parts, traffic, refused, started))
+        evaluated = t % mesh.evaluate_every == 0 or t == rounds
+        watch.on_round(_record(mesh, t, parts, traffic, refused, started, evaluated=evaluated))
+
+
+def _warn(t: int, parts: list[Ints]) -> None:
+    sizes = ", ".join(str(len(part)) for part in parts[:5])
+    warnings.warn(
+        f"round {t}: the graph fell into {len(parts)} components of {sizes} nodes; each goes on by itself and they "
+        "merge when a link is back",
+        stacklevel=3,
+    )
 
 
 def _record(
-    mesh: Mesh, t: int, parts: list[Ints], traffic: Traffic, refused: dict[int, str], started: float
+    mesh: Mesh,
+    t: int,
+    parts: list[Ints],
+    traffic: Traffic,
+    refused: dict[int, str],
+    started: float,
+    *,
+    evaluated: bool,
 ) -> MeshRecord:
     mean = mesh.model_vector
     present = sum(len(part) for part in parts)
     return MeshRecord(
         round=t,
-        metrics=dict(mesh.evaluate(mean)),
+        metrics=dict(mesh.evaluate(mean)) if evaluated else {},
         bytes_up=traffic.up,
-        bytes_down=traffic.down,
+        bytes_down=traffic.down + traffic.catch_up,
         bytes_catch_up=traffic.catch_up,
+        bytes_critical=traffic.critical,
         hops=traffic.hops,
         components=len(parts),
-        down=mesh.topology.n - present,
+        asked=mesh.topology.n,
         participants=present - len(refused),
         refused=refused,
+        dropped=mesh.topology.n - present,
+        late=0,
         consensus=mesh.consensus(mean),
         eta_global=mesh.replicas()[0][0].optimizer.eta,
         digest=digest(mean),

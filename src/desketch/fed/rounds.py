@@ -154,6 +154,10 @@ class Federation:
         """The w to use: the average if one is kept, else the replica's."""
         return self.average.of(self.server.replica.w)
 
+    def digest(self) -> str:
+        """SHA-256 of the replica's w, equal on every party."""
+        return self.server.replica.digest()
+
     def state_dict(self) -> dict[str, Any]:
         """Everything `run` needs to go on bit for bit."""
         ledger = self.privacy.ledger.state_dict() if self.privacy else None

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from desketch.errors import RunError
 from desketch.fed.checkpoint import load_checkpoint, save_checkpoint, write_atomically
+from desketch.fed.mesh import Mesh
 from desketch.fed.rounds import Federation, Observer, RoundRecord
 from desketch.privacy.record import read_record, write_record
 
@@ -32,7 +33,7 @@ class RunFolder(Observer):
     def __init__(
         self,
         path: Path,
-        federation: Federation,
+        federation: Federation | Mesh,
         *,
         identity: str = "",
         checkpoint_every: int = 10,

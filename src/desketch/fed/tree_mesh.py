@@ -74,7 +74,7 @@ class TreeMesh(Mesh):
     ) -> tuple[bytes | None, dict[int, str]]:
         """Convergecast and broadcast over the tree; returns the broadcast and the refused."""
         batch = self.channel.decode_updates(t, frames)
-        self._count_convergecast(frames, tree, traffic)
+        climb = self._count_convergecast(frames, tree, traffic)
         traffic.hops = max(traffic.hops, 2 * tree.depth)
         if not batch.senders:
             return None, dict(batch.refused)
@@ -87,21 +87,29 @@ class TreeMesh(Mesh):
         parents, children = np.unique(tree.parent[1:], return_counts=True)
         traffic.per_node[parents] += children * len(broadcast)
         traffic.down += len(broadcast) * (len(tree.nodes) - 1)
+        traffic.critical = max(traffic.critical, climb + tree.depth * len(broadcast))
         return broadcast, dict(batch.refused)
 
     def partial_bytes(self) -> int:
         """Bytes of one partial sum: b numbers in f32."""
         return wire.frame_size(replace(self.channel.header(1, "update"), codec="f32", kind="peer"))
 
-    def _count_convergecast(self, frames: dict[int, bytes], tree: SpanningTree, traffic: Traffic) -> None:
-        """Bytes up each tree edge: the subtree's frames, or one f32 partial sum when that is smaller."""
+    def _count_convergecast(self, frames: dict[int, bytes], tree: SpanningTree, traffic: Traffic) -> int:
+        """Count what goes up each tree edge: the subtree's frames, or one f32 partial sum when that is smaller.
+
+        Returns the bytes that follow one another: the largest message of each level.
+        """
         partial = self.partial_bytes()
         bundle = {node: len(frames.get(node, b"")) for node in tree.nodes.tolist()}
-        for node, parent in zip(tree.nodes[:0:-1].tolist(), tree.parent[:0:-1].tolist(), strict=True):
+        largest = np.zeros(tree.depth + 1, dtype=np.int64)
+        upwards = (column[:0:-1].tolist() for column in (tree.nodes, tree.parent, tree.level))
+        for node, parent, level in zip(*upwards, strict=True):
             size = min(bundle[node], partial)
             bundle[parent] += size
             traffic.per_node[node] += size
             traffic.up += size
+            largest[level] = max(largest[level], size)
+        return int(largest.sum())
 
     def state_dict(self) -> dict[str, Any]:
         """The branches, as a list with parents by index, and each node's branch."""

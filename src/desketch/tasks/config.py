@@ -115,6 +115,8 @@ class RunConfig(_Strict):
     topology: str | None = Field(None, description="without a server: ring, grid, regular:4, ... or file:FILE")
     protocol: Literal["tree", "gossip"] = Field("tree", description="exact averaging over a tree, or gossip")
     gossip_steps: int | None = Field(None, ge=1, description="gossip exchanges a round; default by the graph")
+    node_failures: float = Field(0.0, ge=0, lt=1, description="rate of nodes that are down in a round")
+    edge_failures: float = Field(0.0, ge=0, lt=1, description="rate of edges that are down in a round")
     # how it is run
     engine: Literal["in-process", "flower-sim"] = Field("in-process", description="what moves the bytes")
     device: str = Field("cpu", description="torch device")
@@ -144,9 +146,19 @@ class RunConfig(_Strict):
         by_example = self.dp is not None and (self.dp.mechanism, self.dp.protects) == ("sketch-clip", "example")
         if by_example and self.local_steps != 1:
             raise ValueError(f"example-level sketch-clip needs local_steps 1, got {self.local_steps}; or use per-step")
-        if self.topology is None and (self.protocol != "tree" or self.gossip_steps is not None):
-            raise ValueError("protocol and gossip_steps are settings of a topology: set topology too")
+        if self.topology is None and (self.protocol != "tree" or self.gossip_steps or self._failing):
+            raise ValueError("protocol, gossip_steps and failure rates are settings of a topology: set topology too")
+        if self.topology is not None and (self.dp or self.capture):
+            raise ValueError("a topology has no server to speak of, so dp and capture are refused with it: drop one")
+        if self.topology is not None and (self.fraction < 1 or self.dropout or self.straggler or self.average):
+            raise ValueError(
+                "fraction, dropout, straggler and average need a server; with a topology use node_failures, edge_failures"
+            )
         return self
+
+    @property
+    def _failing(self) -> bool:
+        return self.node_failures > 0 or self.edge_failures > 0
 
     @classmethod
     def load(cls, path: str | Path | None = None, **settings: Any) -> Self:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 from torch import Tensor
 
@@ -20,6 +21,10 @@ from desketch.fed import (
     make_engine,
     make_optimizer,
 )
+from desketch.fed.gossip_mesh import GossipMesh
+from desketch.fed.mesh import Failures, Mesh
+from desketch.fed.topology import build_topology
+from desketch.fed.tree_mesh import TreeMesh
 from desketch.keys import Key
 from desketch.privacy.per_example import PerExample
 from desketch.privacy.planning import RunShape, plan_private_run
@@ -99,6 +104,24 @@ class Setup:
             attendance=self.attendance,
             average=make_average(c.average),
             privacy=privacy,
+            evaluate=self.evaluate,
+            evaluate_every=c.evaluate_every,
+        )
+
+    def mesh(self) -> Mesh:
+        """The nodes of a run without a server, ready for `desketch.fed.mesh.run_mesh`."""
+        c = self.config
+        topology = build_topology(str(c.topology), len(self.clients), seed=c.seed)
+        kind = partial(GossipMesh, hops=c.gossip_steps) if c.protocol == "gossip" else TreeMesh
+        return kind(
+            clients=self.clients,
+            topology=topology,
+            channel=self.channel(),
+            optimizer=make_optimizer(c.server, eta_global=c.eta_global, beta=c.momentum),
+            engine=make_engine(self.model, (self.clients[0].x[:2], self.clients[0].y[:2])),
+            w0=self.model.flatten(),
+            work=self.work,
+            failures=Failures(nodes=c.node_failures, edges=c.edge_failures, seed=c.seed),
             evaluate=self.evaluate,
             evaluate_every=c.evaluate_every,
         )
