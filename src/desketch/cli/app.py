@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from importlib import import_module
 
 import click
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from desketch.errors import DesketchError
 
@@ -52,8 +54,14 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command; a DesketchError becomes one clear message and exit code 2, never a traceback."""
+    console = Console(stderr=True)
+
+    def say(style: str, title: str, text: object) -> None:
+        console.print(f"[{style}]{title}[/]: {escape(str(text))}", highlight=False, soft_wrap=True)
+
+    warnings.showwarning = lambda message, *_, **__: say("bold yellow", "warning", message)
     try:
         cli()
     except DesketchError as error:
-        Console(stderr=True).print(f"[bold red]{type(error).__name__}[/]: {error}", highlight=False, soft_wrap=True)
+        say("bold red", type(error).__name__, error)
         sys.exit(2)

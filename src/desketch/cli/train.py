@@ -42,6 +42,12 @@ def train(
     clip: float | None = typer.Option(None, help="Norm bound C of one unit's contribution."),
     noise_multiplier: float | None = typer.Option(None, help="Noise std over C; else calibrated to epsilon."),
     noise_by: str | None = typer.Option(None, help="Who adds client-level noise: server or clients."),
+    topology: str | None = typer.Option(None, help="Train without a server: ring, grid, tree, ... or file:EDGES."),
+    nodes: int | None = typer.Option(None, help="Nodes of the topology; the same as --clients."),
+    protocol: str | None = typer.Option(None, help="Averages without a server: tree (exact) or gossip."),
+    gossip_steps: int | None = typer.Option(None, help="Gossip exchanges of a round; default by the graph."),
+    node_failures: float | None = typer.Option(None, help="Rate of nodes that are down in a round."),
+    edge_failures: float | None = typer.Option(None, help="Rate of edges that are down in a round."),
     seed: int | None = typer.Option(None, help="Of weights, partition, shuffles and the public key."),
     evaluate_every: int | None = typer.Option(None, help="Rounds between evaluations."),
     checkpoint_every: int | None = typer.Option(None, help="Rounds between checkpoints."),
@@ -63,6 +69,8 @@ def train(
     private = {"mechanism": dp, "unit": dp_unit, "epsilon": epsilon, "delta": delta, "clip": clip}
     private |= {"noise_multiplier": noise_multiplier, "noise_by": noise_by}
     given["dp"] = private if any(value is not None for value in private.values()) else None
+    if nodes is not None:
+        given["clients"] = _nodes(nodes, clients)
     if resume and out is None:
         raise InputError("--resume needs --out DIR, the folder of the interrupted run")
     if resume and config is None:
@@ -88,7 +96,13 @@ def train(
 
 
 _DP = frozenset({"dp", "dp_unit", "epsilon", "delta", "clip", "noise_multiplier", "noise_by"})
-_NOT_SETTINGS = _DP | {"config", "out", "resume", "quiet", "json_to"}
+_NOT_SETTINGS = _DP | {"nodes", "config", "out", "resume", "quiet", "json_to"}
+
+
+def _nodes(nodes: int, clients: int | None) -> int:
+    if clients not in (None, nodes):
+        raise InputError(f"--nodes {nodes} and --clients {clients} are the same number; give one of them")
+    return nodes
 
 
 def _number(text: str | None, kind: type[float] | type[int]) -> float | str | None:

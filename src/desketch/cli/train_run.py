@@ -19,9 +19,11 @@ from rich.table import Table
 from safetensors.torch import save
 
 import desketch
+from desketch.cli.mesh_summary import print_costs, topology_summary
 from desketch.errors import ConfigError
 from desketch.fed import Federation, Observer, Observers, RoundRecord, RunFolder, run
 from desketch.fed.checkpoint import write_atomically
+from desketch.fed.mesh import Mesh, run_mesh
 from desketch.report import write_report
 from desketch.tasks import RunConfig, Setup, prepare
 
@@ -35,7 +37,7 @@ def train_run(
     path = Path(out or config.out or "") if (out or config.out) else _fresh_folder(config)
     setup = prepare(config)
     _limit_threads(setup.model.d)
-    federation = setup.federation(privacy=setup.privacy())
+    federation = setup.mesh() if config.topology else setup.federation(privacy=setup.privacy())
     folder = RunFolder(
         path,
         federation,
@@ -48,7 +50,11 @@ def train_run(
     config.save(path / "config.yaml")
     with _progress(config, federation.t, quiet) as bar, _stop_on_interrupt() as interrupt:
         extra = [_TensorBoard(path / "tensorboard")] if config.tensorboard else []
-        run(federation, rounds=config.rounds, observer=Observers(folder, bar, interrupt, *extra))
+        watch = Observers(folder, bar, interrupt, *extra)
+        if isinstance(federation, Mesh):
+            run_mesh(federation, rounds=config.rounds, observer=watch)
+        else:
+            run(federation, rounds=config.rounds, observer=watch)
     folder.checkpoint()
     summary = _summary(setup, federation, folder.rows, interrupted=interrupt.stop and federation.t < config.rounds)
     _finish(path, setup, federation, summary)
@@ -98,7 +104,9 @@ def _capture_meta(setup: Setup) -> dict[str, Any]:
     }
 
 
-def _summary(setup: Setup, federation: Federation, rows: list[dict[str, Any]], *, interrupted: bool) -> dict[str, Any]:
+def _summary(
+    setup: Setup, federation: Federation | Mesh, rows: list[dict[str, Any]], *, interrupted: bool
+) -> dict[str, Any]:
     config, n, d = setup.config, len(setup.clients), setup.model.d
     evaluated = setup.evaluate(federation.model_vector)
     up, down = (sum(row[name] for row in rows) / n for name in ("bytes_up", "bytes_down"))
@@ -113,7 +121,7 @@ def _summary(setup: Setup, federation: Federation, rows: list[dict[str, Any]], *
         "bytes_down_per_client": down,
         "fedavg_bytes_per_client": fedavg,
         "times_fewer_bytes": fedavg / (up + down) if up + down else None,
-        "replica_digest": federation.server.replica.digest(),
+        "replica_digest": federation.digest(),
         "seconds": sum(row["seconds"] for row in rows),
         "stopped_by": stopped_by,
         "epsilon": federation.privacy.ledger.epsilon() if federation.privacy else None,
@@ -127,10 +135,11 @@ def _summary(setup: Setup, federation: Federation, rows: list[dict[str, Any]], *
         "torch": torch.__version__,
         "numpy": np.__version__,
         "python": platform.python_version(),
+        **({"topology": topology_summary(federation, rows)} if isinstance(federation, Mesh) else {}),
     }
 
 
-def _finish(path: Path, setup: Setup, federation: Federation, summary: dict[str, Any]) -> None:
+def _finish(path: Path, setup: Setup, federation: Federation | Mesh, summary: dict[str, Any]) -> None:
     parameters = setup.model.unflatten(federation.model_vector)
     write_atomically(path / "model.safetensors", save({name: value.contiguous() for name, value in parameters.items()}))
     write_atomically(path / "summary.json", (json.dumps(summary, indent=2) + "\n").encode())
@@ -160,6 +169,8 @@ def _print(summary: dict[str, Any], path: Path) -> None:
     for name, value in lines.items():
         table.add_row(name, value)
     Console().print(table)
+    if "topology" in summary:
+        print_costs(summary["topology"])
 
 
 def _bytes(n: float) -> str:

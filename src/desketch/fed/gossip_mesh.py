@@ -12,7 +12,7 @@ what it removes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,6 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from desketch import wire
 from desketch.fed.auto_step import norm
 from desketch.fed.gossip import GossipResult, gossip, hops_for
 from desketch.fed.mesh import Mesh, Traffic
@@ -86,31 +85,19 @@ class GossipMesh(Mesh):
     def _gossip(self, values: npt.NDArray[Any], weights: npt.NDArray[Any], alive: Topology) -> GossipResult:
         return gossip(values, weights, alive, hops=self.exchanges)
 
-    def message_bytes(self) -> int:
-        """Bytes of one exchange: an f32 frame of 2b + 2 numbers, both sums with their weights."""
-        header = self.channel.header(1, "update")
-        numbers = 2 * self.channel.b + 2
-        return wire.frame_size(replace(header, codec="f32", kind="peer", d=max(header.d, numbers), b=numbers))
-
     def _count(self, alive: Topology, traffic: Traffic) -> None:
         """Every hop sends one message over each edge, both ways."""
-        sent = alive.degrees * self.message_bytes() * self.exchanges
+        sent = alive.degrees * self.exchange_bytes() * self.exchanges
         traffic.per_node += sent
         traffic.up = int(sent.sum())
         traffic.hops = self.exchanges
-        traffic.critical = int(alive.degrees.max()) * self.message_bytes() * self.exchanges
+        traffic.critical = int(alive.degrees.max()) * self.exchange_bytes() * self.exchanges
 
-    def state_dict(self) -> dict[str, Any]:
+    def nodes_state(self) -> dict[str, Any]:
         """Every node's replica."""
-        return {
-            "t": self.t,
-            "bytes_per_node": self.bytes_per_node.tolist(),
-            "nodes": [replica.state_dict() for replica in self.nodes],
-        }
+        return {"replicas": [replica.state_dict() for replica in self.nodes]}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from `state_dict`."""
-        self.t = int(state["t"])
-        self.bytes_per_node = np.array(state["bytes_per_node"], dtype=np.int64)
-        for replica, saved in zip(self.nodes, state["nodes"], strict=True):
+    def load_nodes(self, state: dict[str, Any]) -> None:
+        """Continue from `nodes_state`."""
+        for replica, saved in zip(self.nodes, state["replicas"], strict=True):
             replica.load_state_dict(saved)

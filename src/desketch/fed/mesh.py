@@ -14,7 +14,7 @@ import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,10 +22,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from desketch import wire
 from desketch.errors import ConfigError, InputError
 from desketch.fed.channel import SketchChannel
 from desketch.fed.client import ClientData, LocalWork
 from desketch.fed.engine import Engine, cohort_frames
+from desketch.fed.iterates import Average
 from desketch.fed.optimizers import ServerOptimizer
 from desketch.fed.replica import Replica, digest
 from desketch.fed.rounds import Observer, RoundRecord
@@ -96,6 +98,7 @@ class Mesh(ABC):
     w0: Tensor
     work: LocalWork = field(default_factory=LocalWork)
     failures: Failures = field(default_factory=Failures)
+    average: Average = field(default_factory=Average)
     evaluate: Callable[[Tensor], Mapping[str, float]] = lambda w: {}
     evaluate_every: int = 1
 
@@ -128,15 +131,31 @@ class Mesh(ABC):
         """The distinct replicas, each with the number of nodes that hold it."""
 
     @abstractmethod
-    def state_dict(self) -> dict[str, Any]:
-        """Everything `run_mesh` needs to go on."""
+    def nodes_state(self) -> dict[str, Any]:
+        """Every node's replica, as a tree."""
 
     @abstractmethod
+    def load_nodes(self, state: dict[str, Any]) -> None:
+        """Continue from `nodes_state`."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything `run_mesh` needs to go on bit for bit."""
+        sent = self.bytes_per_node.tolist()
+        return {"t": self.t, "sent": sent, "average": self.average.state_dict(), "nodes": self.nodes_state()}
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from `state_dict`."""
+        self.t = int(state["t"])
+        self.bytes_per_node = np.array(state["sent"], dtype=np.int64)
+        self.average.load_state_dict(state["average"])
+        self.load_nodes(state["nodes"])
 
     @property
     def model_vector(self) -> Tensor:
+        """The w to use: the average over rounds if one is kept, else the mean of the nodes' w."""
+        return self.average.of(self.mean_replica())
+
+    def mean_replica(self) -> Tensor:
         """The mean of all nodes' w; the very w when all are equal."""
         held = self.replicas()
         if len(held) == 1:
@@ -152,9 +171,21 @@ class Mesh(ABC):
         """The frames that the nodes at w would send to a server."""
         return cohort_frames(self.engine, self.channel, w, [self.clients[node] for node in nodes], self.work, t=t)
 
+    def partial_bytes(self) -> int:
+        """Bytes of one partial sum on a tree: b numbers in f32."""
+        return self._peer_bytes(self.channel.b)
+
+    def exchange_bytes(self) -> int:
+        """Bytes of one gossip message: the sums of updates and displacements, 2b numbers, with their weights."""
+        return self._peer_bytes(2 * self.channel.b + 2)
+
+    def _peer_bytes(self, numbers: int) -> int:
+        header = self.channel.header(1, "update")
+        return wire.frame_size(replace(header, codec="f32", kind="peer", d=max(header.d, numbers), b=numbers))
+
     def digest(self) -> str:
         """SHA-256 of the mean of all nodes' w."""
-        return digest(self.model_vector)
+        return digest(self.mean_replica())
 
     def new_replica(self) -> Replica:
         """A replica at w0 with an optimiser of its own."""
@@ -201,11 +232,12 @@ def _record(
     *,
     evaluated: bool,
 ) -> MeshRecord:
-    mean = mesh.model_vector
+    mean = mesh.mean_replica()
+    mesh.average.add(mean)
     present = sum(len(part) for part in parts)
     return MeshRecord(
         round=t,
-        metrics=dict(mesh.evaluate(mean)) if evaluated else {},
+        metrics=dict(mesh.evaluate(mesh.model_vector)) if evaluated else {},
         bytes_up=traffic.up,
         bytes_down=traffic.down + traffic.catch_up,
         bytes_catch_up=traffic.catch_up,

@@ -8,14 +8,12 @@ replicas are those of the server mode (to the rounding of a sum), whatever the g
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from desketch import wire
 from desketch.fed.gossip import tree_mean
 from desketch.fed.lineage import Branch, meet
 from desketch.fed.mesh import Mesh, Traffic
@@ -90,10 +88,6 @@ class TreeMesh(Mesh):
         traffic.critical = max(traffic.critical, climb + tree.depth * len(broadcast))
         return broadcast, dict(batch.refused)
 
-    def partial_bytes(self) -> int:
-        """Bytes of one partial sum: b numbers in f32."""
-        return wire.frame_size(replace(self.channel.header(1, "update"), codec="f32", kind="peer"))
-
     def _count_convergecast(self, frames: dict[int, bytes], tree: SpanningTree, traffic: Traffic) -> int:
         """Count what goes up each tree edge: the subtree's frames, or one f32 partial sum when that is smaller.
 
@@ -111,13 +105,11 @@ class TreeMesh(Mesh):
             largest[level] = max(largest[level], size)
         return int(largest.sum())
 
-    def state_dict(self) -> dict[str, Any]:
+    def nodes_state(self) -> dict[str, Any]:
         """The branches, as a list with parents by index, and each node's branch."""
         ordered = self._lineage()
         index = {branch: i for i, branch in enumerate(ordered)}
         return {
-            "t": self.t,
-            "bytes_per_node": self.bytes_per_node.tolist(),
             "nodes": [index[branch] for branch in self.branches],
             "branches": [
                 {
@@ -129,10 +121,8 @@ class TreeMesh(Mesh):
             ],
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from `state_dict`."""
-        self.t = int(state["t"])
-        self.bytes_per_node = np.array(state["bytes_per_node"], dtype=np.int64)
+    def load_nodes(self, state: dict[str, Any]) -> None:
+        """Continue from `nodes_state`."""
         branches: list[Branch] = []
         for saved in state["branches"]:
             replica = self.new_replica()

@@ -150,9 +150,9 @@ class RunConfig(_Strict):
             raise ValueError("protocol, gossip_steps and failure rates are settings of a topology: set topology too")
         if self.topology is not None and (self.dp or self.capture):
             raise ValueError("a topology has no server to speak of, so dp and capture are refused with it: drop one")
-        if self.topology is not None and (self.fraction < 1 or self.dropout or self.straggler or self.average):
+        if self.topology is not None and (self.fraction < 1 or self.dropout or self.straggler):
             raise ValueError(
-                "fraction, dropout, straggler and average need a server; with a topology use node_failures, edge_failures"
+                "fraction, dropout and straggler need a server; with a topology use node_failures and edge_failures"
             )
         return self
 

@@ -121,6 +121,7 @@ class Setup:
             engine=make_engine(self.model, (self.clients[0].x[:2], self.clients[0].y[:2])),
             w0=self.model.flatten(),
             work=self.work,
+            average=make_average(c.average),
             failures=Failures(nodes=c.node_failures, edges=c.edge_failures, seed=c.seed),
             evaluate=self.evaluate,
             evaluate_every=c.evaluate_every,
