@@ -20,6 +20,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("Train a model across clients; every message is a sketch.", "desketch.cli.train"),
     "account": ("State the epsilon of a run, or calibrate its noise.", "desketch.cli.account"),
     "bench": ("Measure the kernels or the engine against peers.", "desketch.cli.bench"),
+    "deploy": ("Write a Flower deployment, or try one on this machine.", "desketch.cli.deploy"),
     "compare": ("Bytes to reach and hold an accuracy, against other methods.", "desketch.cli.compare"),
     "plan": ("Choose sketch, local steps and step sizes for a target and a link.", "desketch.cli.plan"),
     "verify": ("Check the theorems against experiments.", "desketch.cli.verify"),

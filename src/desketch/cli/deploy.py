@@ -1,0 +1,112 @@
+"""``desketch deploy``: a ready Flower deployment in a folder, or the whole thing tried on this machine."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from desketch.errors import InputError
+
+app = typer.Typer(help="Write a Flower deployment, or try one on this machine.")
+
+
+@app.command()
+def deploy(
+    folder: Path | None = typer.Argument(None, help="Where to write the deployment."),
+    config: Path | None = typer.Option(None, help="The run's settings, a YAML or TOML file of `desketch train`."),
+    clients: int | None = typer.Option(None, help="Number of clients, one SuperNode each."),
+    rounds: int | None = typer.Option(None, help="Rounds."),
+    task: str | None = typer.Option(None, help="digits, idx:FOLDER, npz:FILE or csv:FILE."),
+    model: str | None = typer.Option(None, help="softmax, mlp:H, mlp-tanh:H, cnn, lenet or module:function."),
+    host: str = typer.Option("127.0.0.1", help="Address of the SuperLink as its nodes see it."),
+    port: int = typer.Option(8000, help="Port of the SuperLink."),
+    secure: bool = typer.Option(False, "--secure", help="TLS and node authentication; keys are made here, now."),
+    nodes: int | None = typer.Option(None, "--try", metavar="N", help="Start a SuperLink and N SuperNodes and train."),
+    json_to: str | None = typer.Option(None, "--json", help="Write the rounds to a file, or to stdout with -."),
+) -> None:
+    """Write the project, the keys and a script for every process; with --try, run it on loopback and stop it again."""
+    from desketch.integrations.flower.deploy import Plan
+    from desketch.tasks.config import RunConfig
+
+    if folder is None and nodes is None:
+        raise InputError("name a folder to write the deployment to, or use --try 3 to see it run on this machine")
+    if nodes is not None and host != "127.0.0.1":
+        raise InputError(f"--try stays on loopback, got --host {host}; leave the host out")
+    small = {"rounds": 10, "model": "mlp:64"} if nodes is not None and config is None else {}
+    given = {"clients": nodes or clients, "rounds": rounds, "task": task, "model": model}
+    settings = RunConfig.load(
+        config, **{**small, **{name: value for name, value in given.items() if value is not None}}
+    )
+    with tempfile.TemporaryDirectory(prefix="desketch-") as temporary:
+        place = (folder or Path(temporary)).resolve()
+        if nodes is None:
+            plan = Plan(folder=place, config=settings, host=host, port=port, secure=secure)
+            plan.write()
+            _show(plan)
+            return
+        from desketch.integrations.flower.processes import free_port
+
+        plan = Plan(folder=place, config=settings, port=free_port(), secure=secure)
+        _finish(_try(plan, quiet=json_to == "-"), plan, json_to)
+
+
+def _try(plan: Any, *, quiet: bool) -> list[dict[str, Any]]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    from desketch.integrations.flower.deploy import try_out
+
+    columns = (TextColumn("round"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.fields[state]}"))
+    with Progress(*columns, console=Console(stderr=True), disable=quiet) as progress:
+        bar = progress.add_task("", total=plan.config.rounds, state="starting a SuperLink and its SuperNodes")
+
+        def on_row(row: dict[str, Any]) -> None:
+            accuracy = f"accuracy {row['accuracy']:.1%}, " if "accuracy" in row else ""
+            state = f"{accuracy}{row['bytes_up'] + row['bytes_down']} bytes, {row['seconds']:.1f} s"
+            progress.update(bar, completed=row["round"], state=state)
+
+        return try_out(plan, on_row=on_row)
+
+
+def _finish(rows: list[dict[str, Any]], plan: Any, json_to: str | None) -> None:
+    document = {"clients": plan.config.clients, "secure": plan.secure, "rounds": rows}
+    if json_to == "-":
+        sys.stdout.write(json.dumps(document) + "\n")
+        return
+    if json_to is not None:
+        from desketch.fed.checkpoint import write_atomically
+
+        write_atomically(Path(json_to), (json.dumps(document, indent=1) + "\n").encode())
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("", "per round", title=f"{plan.config.clients} SuperNodes on loopback", title_justify="left")
+    for label, name in (
+        ("bytes up", "bytes_up"),
+        ("bytes down", "bytes_down"),
+        ("seconds", "seconds"),
+        ("  local steps", "seconds_client"),
+        ("  average and checkpoint", "seconds_server"),
+        ("  start-up and moving", "seconds_moving"),
+    ):
+        values = sorted(row[name] for row in rows)
+        table.add_row(label, f"{values[len(values) // 2]:,.6g}")
+    Console().print(table)
+
+
+def _show(plan: Any) -> None:
+    from rich.console import Console
+
+    console = Console()
+    console.print(f"[bold]{plan.folder}[/] holds the deployment; run, each in its own terminal:", highlight=False)
+    for name in plan.commands():
+        console.print(f"  {plan.folder / name}", highlight=False, soft_wrap=True)
+    if plan.secure:
+        console.print(
+            "Keys were made in keys/: give each node ca.pem and its own pair, keep the rest.", highlight=False
+        )

@@ -1,0 +1,182 @@
+"""ClientSession: the client's half of the protocol, bytes in and bytes out, whatever carries them.
+
+A session comes up to date (missed broadcasts, or a checkpoint), compares its digest with the server's, trains if asked,
+and keeps its replica in a store: Flower keeps a ClientApp's state only in the memory of its SuperNode, so a client that
+must survive a restart keeps its own.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from desketch.errors import DesketchError, RunError
+from desketch.fed.channel import SketchChannel
+from desketch.fed.replica import CatchUp, Replica
+from desketch.fed.state import pack, unpack
+from desketch.integrations.flower.agreement import Agreement
+from desketch.integrations.flower.protocol import NEVER, Order, Reply, State, half
+
+__all__ = ["ClientSession", "FolderStore", "MemoryStore", "Store", "Trainer"]
+
+
+class Trainer(Protocol):
+    """What a client brings to a session: its model and its data."""
+
+    def start(self, agreement: Agreement) -> Tensor | None:
+        """Prepare for a run; return w0 if this client can make it, else None: it is then sent."""
+
+    def channel(self, agreement: Agreement) -> SketchChannel:
+        """The run's channel, with this client's own privacy mechanism if it has one."""
+
+    def frame(self, t: int, w: Tensor, channel: SketchChannel) -> bytes:
+        """Train from w and return the update frame of round t."""
+
+
+class Store(ABC):
+    """Where a session's state outlives it."""
+
+    @abstractmethod
+    def load(self) -> tuple[bytes, bytes] | None:
+        """The saved (agreement, replica), or None."""
+
+    @abstractmethod
+    def save(self, agreement: bytes, replica: bytes) -> None:
+        """Keep the state; replaces what was there at once or not at all."""
+
+
+class MemoryStore(Store):
+    """Lives as long as its process."""
+
+    def __init__(self) -> None:
+        self._kept: tuple[bytes, bytes] | None = None
+
+    def load(self) -> tuple[bytes, bytes] | None:
+        """What `save` kept."""
+        return self._kept
+
+    def save(self, agreement: bytes, replica: bytes) -> None:
+        """Keep both."""
+        self._kept = agreement, replica
+
+
+class FolderStore(Store):
+    """One file in the client's own folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "replica.safetensors"
+
+    def load(self) -> tuple[bytes, bytes] | None:
+        """Read the file; one that cannot be read counts as absent, since the server can send everything again."""
+        try:
+            kept = unpack(self._path.read_bytes())
+            return kept["agreement"], kept["replica"]
+        except (OSError, KeyError, DesketchError):
+            return None
+
+    def save(self, agreement: bytes, replica: bytes) -> None:
+        """Write a new file and put it in place of the old one."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        partial = self._path.with_suffix(f".{os.getpid()}")
+        partial.write_bytes(pack({"agreement": agreement, "replica": replica}))
+        os.replace(partial, self._path)
+
+
+class ClientSession:
+    """One client of one run at a time; `answer` is all there is to it."""
+
+    def __init__(self, client: int, trainer: Trainer, store: Store) -> None:
+        self.client, self.trainer, self.store = client, trainer, store
+        self.agreement: Agreement | None = None
+        self.replica: Replica | None = None
+        if kept := store.load():
+            self._join(Agreement.from_json(kept[0]))
+            self._replica.load_state_dict(unpack(kept[1]))
+
+    def answer(self, request: bytes) -> bytes:
+        """One order in, one reply out; errors of this project become a reply that names them."""
+        order = Order.unpack(request)
+        try:
+            return self._answer(order).pack()
+        except DesketchError as error:
+            return self._reply(order, State.FAILED, reason=f"{type(error).__name__}: {error}").pack()
+
+    def _answer(self, order: Order) -> Reply:
+        if not self._knows(order):
+            return self._reply(order, State.STRANGER)
+        self._come_up_to_date(order)
+        replica = self._replica
+        if replica.version != order.upto or half(replica.digest()) != order.digest:
+            if replica.version == order.upto:
+                replica.version = NEVER  # equal rounds, other weights: only the whole state helps
+            self._save()  # the next order may find another process here
+            return self._reply(order, State.STALE)
+        if not order.train:
+            self._save()
+            return self._reply(order, State.SYNCED)
+        started = time.perf_counter()
+        frame = self.trainer.frame(order.t, replica.w, self._channel)
+        self._save()
+        return self._reply(order, State.TRAINED, frame=frame, seconds=time.perf_counter() - started)
+
+    def _knows(self, order: Order) -> bool:
+        if self.agreement is not None and self.agreement.run == order.run:
+            return True
+        if order.agreement is None:
+            return False
+        self._join(Agreement.from_json(order.agreement))
+        return self.agreement is not None and self.agreement.run == order.run
+
+    def _join(self, agreement: Agreement) -> None:
+        """Begin a run at version 0, or at `NEVER` when w0 is not known here."""
+        w0 = self.trainer.start(agreement)
+        if w0 is not None and w0.numel() != agreement.d:
+            raise RunError(
+                f"client {self.client}: the model has {w0.numel()} weights, the run has {agreement.d}; use one model"
+            )
+        self.agreement, self._channel = agreement, self.trainer.channel(agreement)
+        self.replica = agreement.replica(torch.zeros(agreement.d) if w0 is None else w0, self._channel)
+        self.replica.version = NEVER if w0 is None else 0
+
+    def _come_up_to_date(self, order: Order) -> None:
+        replica = self._replica
+        if replica.version > order.upto and self.agreement is not None:
+            self._join(self.agreement)  # the server started over: so does the client
+            replica = self._replica
+        if order.checkpoint is not None:
+            replica.catch_up(CatchUp(order.since, order.upto, checkpoint=order.checkpoint))
+        elif NEVER < order.since <= replica.version:
+            replica.catch_up(CatchUp(order.since, order.upto, order.broadcasts))
+
+    def _reply(
+        self, order: Order, state: State, *, frame: bytes | None = None, seconds: float = 0.0, reason: str = ""
+    ) -> Reply:
+        known = self.replica is not None and state is not State.STRANGER
+        return Reply(
+            run=order.run,
+            d=order.d,
+            t=order.t,
+            state=state,
+            client=self.client,
+            version=self._replica.version if known else NEVER,
+            digest=half(self._replica.digest()) if known else bytes(16),
+            seconds=seconds,
+            frame=frame,
+            reason=reason,
+        )
+
+    def _save(self) -> None:
+        if self.agreement is not None:
+            self.store.save(self.agreement.to_json(), self._replica.checkpoint())
+
+    @property
+    def _replica(self) -> Replica:
+        if self.replica is None:
+            raise RunError("this client has joined no run yet")
+        return self.replica

@@ -1,0 +1,115 @@
+"""From the settings of a Flower run to its parties: the session of a client, and the server's strategy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from desketch.fed.channel import SketchChannel
+from desketch.fed.client import client_round
+from desketch.integrations.flower.agreement import Agreement
+from desketch.integrations.flower.client_session import ClientSession, FolderStore, Store
+from desketch.tasks.config import RunConfig
+from desketch.tasks.federation import Setup, prepare
+
+__all__ = ["agreement_of", "client_session", "read_settings", "serve"]
+
+# settings of the Flower project itself, which are not part of a run's configuration
+EXTRA = {"round_timeout": 300.0, "min_nodes": 1}
+
+
+def read_settings(flat: Mapping[str, Any]) -> tuple[RunConfig, dict[str, Any]]:
+    """The run's configuration, and the extras, from Flower's flat table of settings."""
+    extra = {name: type(default)(flat.get(name, default)) for name, default in EXTRA.items()}
+    nested: dict[str, Any] = {}
+    for name, value in flat.items():
+        if name in EXTRA:
+            continue
+        *path, last = name.split(".")
+        place = nested
+        for part in path:
+            place = place.setdefault(part, {})
+        place[last] = value
+    return RunConfig.load(**nested), extra
+
+
+def agreement_of(setup: Setup) -> Agreement:
+    """What the parties of a configured run share."""
+    c, model = setup.config, setup.model
+    return Agreement(
+        name=c.identity(),
+        seed=c.seed,
+        names=model.names,
+        shapes=model.shapes,
+        b=c.sketch_size(model.d),
+        family=c.family,
+        options=c.family_options,
+        codec=c.codec,
+        codec_down=c.codec_down or c.codec,
+        optimizer=c.server,
+        eta_global=c.eta_global,
+        beta=c.momentum,
+    )
+
+
+@dataclass
+class ConfiguredTrainer:
+    """A client whose model, data and local work the configuration describes."""
+
+    setup: Setup
+    client: int
+
+    def start(self, agreement: Agreement) -> Tensor | None:
+        """Return w0: the configuration's seed makes it."""
+        return self.setup.model.flatten()
+
+    def channel(self, agreement: Agreement) -> SketchChannel:
+        """The run's channel."""
+        return agreement.channel()
+
+    def frame(self, t: int, w: Tensor, channel: SketchChannel) -> bytes:
+        """`client_round` of the in-process engine, unchanged."""
+        return client_round(self.setup.model, w, self.setup.clients[self.client], self.setup.work, channel, t=t)
+
+
+def client_session(flat: Mapping[str, Any], client: int, folder: Path, store: Store | None = None) -> ClientSession:
+    """The session of one client of a configured run."""
+    setup = prepare(read_settings(flat)[0])
+    return ClientSession(client, ConfiguredTrainer(setup, client), store or FolderStore(folder))
+
+
+def serve(
+    grid: Any, flat: Mapping[str, Any], folder: Path, on_round: Callable[[dict[str, Any]], None] = lambda row: None
+) -> None:
+    """Run the server of a configured run over a grid, with its state and metrics in ``folder``."""
+    from flwr.app import ArrayRecord, MetricRecord
+
+    from desketch.integrations.flower.layout import to_arrays, to_vector
+    from desketch.integrations.flower.strategy import SketchStrategy
+
+    config, extra = read_settings(flat)
+    setup = prepare(config)
+    deal = agreement_of(setup)
+    strategy = SketchStrategy(
+        fraction_train=config.fraction,
+        min_available_nodes=extra["min_nodes"],
+        clients=config.clients,
+        seed=config.seed,
+        round_timeout=extra["round_timeout"],
+        folder=folder,
+        agreement=deal,
+        on_round=on_round,
+    )
+
+    def evaluate(t: int, arrays: ArrayRecord) -> MetricRecord | None:
+        if t % config.evaluate_every and t != config.rounds:
+            return None
+        return MetricRecord(setup.evaluate(to_vector(arrays, deal)))
+
+    folder.mkdir(parents=True, exist_ok=True)
+    w0 = to_arrays(setup.model.flatten(), deal)
+    strategy.start(grid=grid, initial_arrays=w0, num_rounds=config.rounds, evaluate_fn=evaluate)

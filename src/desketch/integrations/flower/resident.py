@@ -1,0 +1,95 @@
+"""Talk to a client's resident worker, and start it when it is not there; imports neither torch nor flwr.
+
+Flower starts a process for every message.  That process only carries bytes to a worker which stays: it has torch, the
+data and the replica in memory.  The worker listens on a socket in the client's own folder (readable by its user only)
+and ends when the process that needed it last (the SuperNode's executor) is gone.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from desketch.errors import RunError
+
+__all__ = ["ask", "receive", "send"]
+
+START_SECONDS = 120.0
+_LENGTH = struct.Struct("<Q")
+
+
+def ask(folder: Path, request: bytes, *, client: int, config: dict[str, Any], guardian: int) -> bytes:
+    """Hand the request to the worker of this folder and return its answer."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    head = json.dumps({"client": client, "config": config, "guardian": guardian}).encode()
+    with _connect(folder) as link:
+        send(link, head)
+        send(link, request)
+        status, answer = receive(link), receive(link)
+    if status != b"ok":
+        raise RunError(f"the worker of client {client} failed: {answer.decode(errors='replace')}")
+    return answer
+
+
+def send(link: socket.socket, data: bytes) -> None:
+    """Write one length-prefixed message."""
+    link.sendall(_LENGTH.pack(len(data)) + data)
+
+
+def receive(link: socket.socket) -> bytes:
+    """Read one length-prefixed message."""
+    (length,) = _LENGTH.unpack(_read(link, _LENGTH.size))
+    return _read(link, length)
+
+
+def _read(link: socket.socket, size: int) -> bytes:
+    parts = bytearray()
+    while len(parts) < size:
+        part = link.recv(size - len(parts))
+        if not part:
+            raise RunError("the worker closed the connection before it answered; its log is in the client's folder")
+        parts += part
+    return bytes(parts)
+
+
+def _connect(folder: Path) -> socket.socket:
+    """Connect, starting the worker first if nobody listens; a lock keeps two starters apart."""
+    with (folder / "worker.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if link := _try(folder):
+            return link
+        process = _start(folder)
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline and process.poll() is None:
+            if link := _try(folder):
+                return link
+            time.sleep(0.05)
+    raise RunError(f"the worker did not start within {START_SECONDS:g} s; see {folder / 'worker.log'}")
+
+
+def _try(folder: Path) -> socket.socket | None:
+    link = socket.socket(socket.AF_UNIX)
+    here = os.open(folder, os.O_RDONLY)
+    try:
+        # through /proc/self/fd the address stays short, however deep the folder is
+        link.connect(f"/proc/self/fd/{here}/worker.sock")
+        return link
+    except OSError:
+        link.close()
+        return None
+    finally:
+        os.close(here)
+
+
+def _start(folder: Path) -> subprocess.Popen[bytes]:
+    with (folder / "worker.log").open("ab") as log:
+        command = [sys.executable, "-m", "desketch.integrations.flower.worker", str(folder)]
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)

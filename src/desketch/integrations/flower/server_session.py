@@ -1,0 +1,210 @@
+"""ServerSession: the server's half of the protocol, bytes in and bytes out, whatever carries them.
+
+It knows which client sits at which node and what version each client confirmed (never what it was merely sent), writes
+its whole state atomically after every round and after every privacy charge, and resumes from it.  A reply is counted
+once: by message, by client and by round.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from desketch.errors import RunError, WireError
+from desketch.fed.channel import ServerStep
+from desketch.fed.mechanism import Privacy
+from desketch.fed.server import Server
+from desketch.fed.state import pack, unpack
+from desketch.integrations.flower.agreement import Agreement
+from desketch.integrations.flower.protocol import Order, Reply, State, half
+
+__all__ = ["Outcome", "RoundReport", "ServerSession"]
+
+
+class Outcome(Enum):
+    """What to do with the node that sent a reply."""
+
+    DONE = "done"
+    AGAIN = "again"  # it told what it misses: a second order in the same round will bring it in
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True)
+class RoundReport:
+    """One round as the server saw it; bytes are of messages really sent and received, frames and all."""
+
+    round: int
+    asked: int
+    participants: tuple[int, ...]
+    refused: dict[str, str]
+    silent: int
+    bytes_up: int
+    bytes_down: int
+    eta_global: float
+    digest: str
+    client_seconds: float
+    epsilon: float | None = None
+
+
+@dataclass
+class _Tally:
+    """What the open round has seen so far."""
+
+    asked: set[int] = field(default_factory=set)
+    heard: set[int] = field(default_factory=set)
+    frames: dict[int, bytes] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+    bytes_up: int = 0
+    bytes_down: int = 0
+    seconds: list[float] = field(default_factory=list)
+
+
+class ServerSession:
+    """Rounds of a run whose messages somebody else carries."""
+
+    def __init__(
+        self, agreement: Agreement, w0: Tensor, *, folder: Path | None = None, privacy: Privacy | None = None
+    ) -> None:
+        self.agreement, self.privacy = agreement, privacy
+        channel = agreement.channel(privacy.sketch if privacy else None)
+        self.server = Server(w0, optimizer=agreement.make_optimizer(), channel=channel)
+        self.clients: dict[int, int] = {}  # node -> client
+        self._path = folder / "server.safetensors" if folder else None
+        self._tally = _Tally()
+        self.resumed = self._resume()
+
+    @property
+    def t(self) -> int:
+        """Rounds done."""
+        return self.server.replica.version
+
+    @property
+    def w(self) -> Tensor:
+        """The model."""
+        return self.server.replica.w
+
+    def charge(self) -> None:
+        """Charge the next round's release and put the charge on disk before anything is released."""
+        if self.privacy:
+            self.privacy.ledger.charge(self.t + 1)
+            self.save()
+
+    def order(self, node: int, *, train: bool = True) -> bytes:
+        """The order for a node: what its client confirmed decides what it carries."""
+        client = self.clients.get(node)
+        version = self.server.versions.get(client) if client is not None else 0 if self.t == 0 else self.t
+        agreement = self.agreement.to_json() if client is None else None
+        package = self.server.log.package(self.t if version is None else version, self.server.replica.checkpoint)
+        data = Order(
+            run=self.agreement.run,
+            d=self.agreement.d,
+            t=self.t + 1,
+            since=max(package.since, 0),
+            upto=package.upto,
+            digest=half(self.server.replica.digest()),
+            train=train,
+            agreement=agreement,
+            checkpoint=package.checkpoint,
+            broadcasts=package.broadcasts,
+        ).pack()
+        self._tally.asked.add(node)
+        self._tally.bytes_down += len(data)
+        return data
+
+    def receive(self, node: int, data: bytes) -> Outcome:
+        """Take a node's reply in; a bad one is refused by name and the round goes on."""
+        self._tally.bytes_up += len(data)
+        self._tally.heard.add(node)
+        try:
+            reply = Reply.unpack(data)
+            self._check(node, reply)
+        except WireError as error:
+            return self.refuse(node, str(error))
+        self.clients[node] = reply.client
+        if reply.state is State.STRANGER:
+            del self.clients[node]  # the next order then brings the agreement
+            return Outcome.AGAIN
+        self.server.versions[reply.client] = reply.version
+        self._tally.seconds.append(reply.seconds)
+        if reply.state is State.STALE:
+            return Outcome.AGAIN
+        if reply.state is State.FAILED:
+            return self.refuse(node, reply.reason)
+        if reply.state is State.TRAINED:
+            self._tally.frames[reply.client] = reply.frame or b""
+        return Outcome.DONE
+
+    def refuse(self, node: int, reason: str) -> Outcome:
+        """Record that a node's reply cannot be used, and why."""
+        self._tally.heard.add(node)
+        self._tally.refused[self._label(node)] = reason
+        return Outcome.REFUSED
+
+    def close(self) -> RoundReport:
+        """Average what arrived, apply it, write the state, and begin the next round."""
+        frames = dict(sorted(self._tally.frames.items()))  # the sum must not depend on who was faster
+        step: ServerStep = self.server.step(frames)
+        tally, self._tally = self._tally, _Tally()
+        self.save()
+        return RoundReport(
+            round=self.t,
+            asked=len(tally.asked),
+            participants=step.participants,
+            refused={**tally.refused, **{f"client {client}": why for client, why in step.refused.items()}},
+            silent=len(tally.asked - tally.heard),
+            bytes_up=tally.bytes_up,
+            bytes_down=tally.bytes_down,
+            eta_global=self.server.replica.optimizer.eta,
+            digest=self.server.replica.digest(),
+            client_seconds=max(tally.seconds, default=0.0),
+            epsilon=self.privacy.ledger.epsilon() if self.privacy else None,
+        )
+
+    def save(self) -> None:
+        """Write the state to the folder, if there is one, atomically."""
+        if self._path is None:
+            return
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        ledger = self.privacy.ledger.state_dict() if self.privacy else None
+        state = {"agreement": self.agreement.to_json(), "server": self.server.state_dict(), "ledger": ledger}
+        partial = self._path.with_suffix(".tmp")
+        partial.write_bytes(pack(state))
+        os.replace(partial, self._path)
+
+    def _resume(self) -> bool:
+        if self._path is None or not self._path.exists():
+            return False
+        state: dict[str, Any] = unpack(self._path.read_bytes())
+        if state["agreement"] != self.agreement.to_json():
+            raise RunError(
+                f"{self._path} belongs to another configuration; resume with the one it was made with, or choose "
+                "another folder"
+            )
+        self.server.load_state_dict(state["server"])
+        if self.privacy:
+            self.privacy.ledger.load_state_dict(state["ledger"])
+        return True
+
+    def _check(self, node: int, reply: Reply) -> None:
+        """Refuse a reply of another run, another round, another weight vector, or a client that already answered."""
+        for name, got, expected in (
+            ("run", reply.run, self.agreement.run),
+            ("round", reply.t, self.t + 1),
+            ("d", reply.d, self.agreement.d),
+        ):
+            if got != expected:
+                raise WireError(f"{name}: got {got}, expected {expected}")
+        if node not in self._tally.asked:
+            raise WireError("sender: this node was not asked in this round")
+        if reply.client in self._tally.frames:
+            raise WireError(f"client: {reply.client} already answered in this round")
+        if reply.state in (State.TRAINED, State.SYNCED) and reply.digest != half(self.server.replica.digest()):
+            raise WireError("digest: the client's weights are not the server's")
+
+    def _label(self, node: int) -> str:
+        return f"client {self.clients[node]}" if node in self.clients else f"node {node}"

@@ -1,0 +1,77 @@
+"""Small parties for the protocol tests: digits, a tiny MLP, sessions that talk through plain function calls."""
+
+from __future__ import annotations
+
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+
+from desketch.fed.client import ClientData, LocalWork, client_round
+from desketch.fed.model import FlatModel
+from desketch.integrations.flower.agreement import Agreement
+from desketch.integrations.flower.client_session import ClientSession, MemoryStore
+from desketch.integrations.flower.server_session import Outcome, ServerSession
+
+CLIENTS = 4
+WORK = LocalWork(steps=10, eta=0.2, batch=32)
+
+
+def digits():
+    x, y = load_digits(return_X_y=True)
+    x, y = torch.tensor(x / 16.0, dtype=torch.float32), torch.tensor(y)
+    order = torch.randperm(len(y), generator=torch.Generator().manual_seed(0))
+    return x[order], y[order]
+
+
+def flat_model(seed=0):
+    torch.manual_seed(seed)
+    return FlatModel(nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10)))
+
+
+def client_data(client):
+    x, y = digits()
+    return ClientData(client, x[:1400][client::CLIENTS], y[:1400][client::CLIENTS])
+
+
+def agreement(**changes):
+    model = flat_model()
+    facts = {"name": "test", "seed": 7, "names": model.names, "shapes": model.shapes, "b": 200, "codec": "int4"}
+    return Agreement(**{**facts, "codec_down": "int4", **changes})
+
+
+class DigitsTrainer:
+    """Trains on its share of the digits; ``seed=None`` cannot make w0."""
+
+    def __init__(self, client, seed=0):
+        self.model, self.data, self.seed = flat_model(), client_data(client), seed
+
+    def start(self, agreement):
+        return None if self.seed is None else flat_model(self.seed).flatten()
+
+    def channel(self, agreement):
+        return agreement.channel()
+
+    def frame(self, t, w, channel):
+        return client_round(self.model, w, self.data, WORK, channel, t=t)
+
+
+def server(folder=None, **changes):
+    return ServerSession(agreement(**changes), flat_model().flatten(), folder=folder)
+
+
+def client(number, store=None, seed=0):
+    return ClientSession(number, DigitsTrainer(number, seed), store or MemoryStore())
+
+
+def play(session, nodes, *, asked=None, train=True):
+    """One round over function calls; ``nodes`` maps a node id to anything with ``answer``."""
+    for node in asked if asked is not None else nodes:
+        for _ in range(3):
+            if session.receive(node, nodes[node].answer(session.order(node, train=train))) is not Outcome.AGAIN:
+                break
+    return session.close() if train else None
+
+
+def accuracy(session):
+    x, y = digits()
+    return flat_model().evaluate(session.w, x[1400:], y[1400:])["accuracy"]

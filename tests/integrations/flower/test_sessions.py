@@ -1,0 +1,268 @@
+"""The protocol without a carrier: equal to the in-process run; absentees, restarts, resumption, hostile replies."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import parties
+import pytest
+import torch
+
+from desketch.errors import RunError, WireError
+from desketch.fed.engine import LoopEngine
+from desketch.fed.rounds import Federation, run
+from desketch.integrations.flower.agreement import Agreement
+from desketch.integrations.flower.client_session import FolderStore, MemoryStore
+from desketch.integrations.flower.protocol import Order, Reply, State
+
+
+def four(**options):
+    return {100 + c: parties.client(c, **options) for c in range(parties.CLIENTS)}
+
+
+def digests(nodes):
+    return {node.replica.digest() for node in nodes.values()}
+
+
+def in_process(rounds):
+    deal = parties.agreement()
+    model = parties.flat_model()
+    federation = Federation(
+        clients=[parties.client_data(c) for c in range(parties.CLIENTS)],
+        channel=deal.channel(),
+        optimizer=deal.make_optimizer(),
+        engine=LoopEngine(model),
+        w0=model.flatten(),
+        work=parties.WORK,
+    )
+    run(federation, rounds=rounds)
+    return federation
+
+
+def test_sessions_give_the_weights_of_the_in_process_run_bit_for_bit():
+    session, nodes = parties.server(), four()
+    for _ in range(5):
+        report = parties.play(session, nodes)
+        assert report.participants == (0, 1, 2, 3)
+        assert not report.refused
+    parties.play(session, nodes, train=False)
+    assert digests(nodes) == {session.server.replica.digest()} == {in_process(5).server.replica.digest()}
+
+
+def test_training_learns():
+    session, nodes = parties.server(), four()
+    for _ in range(30):
+        parties.play(session, nodes)
+    assert parties.accuracy(session) > 0.8
+
+
+def test_only_frames_travel_and_they_are_small():
+    session, nodes = parties.server(), four()
+    first, second = parties.play(session, nodes), parties.play(session, nodes)
+    payload = 200 // 2  # int4
+    assert second.bytes_up / 4 < payload + 120
+    assert second.bytes_down / 4 < payload + 120
+    assert first.bytes_down / 4 < 700  # the agreement, once
+
+
+def test_a_client_without_w0_gets_it_once():
+    session, nodes = parties.server(), four(seed=None)
+    first, second = parties.play(session, nodes), parties.play(session, nodes)
+    assert first.participants == (0, 1, 2, 3)
+    assert first.bytes_down > 4 * 4 * session.agreement.d
+    assert second.bytes_down < 4 * 300
+
+
+def test_a_wrong_w0_heals_by_a_checkpoint():
+    session, nodes = parties.server(), four()
+    nodes[100] = parties.client(0, seed=1)
+    report = parties.play(session, nodes)
+    assert report.participants == (0, 1, 2, 3)
+    parties.play(session, nodes, train=False)
+    assert digests(nodes) == {session.server.replica.digest()}
+
+
+def test_absentees_catch_up_by_broadcasts():
+    session, nodes = parties.server(), four()
+    for t in range(8):
+        parties.play(session, nodes, asked=[100 + t % 4, 100 + (t + 1) % 4])
+    parties.play(session, nodes, train=False)
+    assert digests(nodes) == {session.server.replica.digest()}
+
+
+def test_a_restarted_client_with_its_folder_and_one_without(tmp_path):
+    session, nodes = parties.server(), four()
+    nodes[100] = parties.client(0, store=FolderStore(tmp_path))
+    for _ in range(3):
+        parties.play(session, nodes)
+    # both restart and register as new nodes; one finds its state on disk, the other starts from w0
+    nodes[900], nodes[901] = parties.client(0, store=FolderStore(tmp_path)), parties.client(1)
+    assert nodes[900].replica.version == 2
+    del nodes[100], nodes[101]
+    report = parties.play(session, nodes)
+    assert sorted(report.participants) == [0, 1, 2, 3]
+    parties.play(session, nodes, train=False)
+    assert digests(nodes) == {session.server.replica.digest()}
+
+
+def test_a_damaged_store_counts_as_none(tmp_path):
+    (tmp_path / "replica.safetensors").write_bytes(b"rubbish")
+    assert FolderStore(tmp_path).load() is None
+
+
+def test_the_server_resumes_bit_for_bit(tmp_path):
+    whole, nodes = parties.server(), four()
+    for _ in range(6):
+        parties.play(whole, nodes)
+    first, nodes = parties.server(tmp_path), four()
+    for _ in range(3):
+        parties.play(first, nodes)
+    first.order(100)  # killed in the middle of a round
+    second = parties.server(tmp_path)
+    assert second.resumed
+    assert second.t == 3
+    renamed = {node + 50: party for node, party in nodes.items()}  # a new SuperLink gives new node ids
+    for _ in range(3):
+        parties.play(second, renamed)
+    assert second.server.replica.digest() == whole.server.replica.digest()
+    with pytest.raises(RunError, match="another configuration"):
+        parties.server(tmp_path, seed=8)
+
+
+def test_a_server_that_starts_over_takes_its_clients_along():
+    session, nodes = parties.server(), four()
+    for _ in range(3):
+        parties.play(session, nodes)
+    again = parties.server()
+    report = parties.play(again, nodes)
+    assert report.participants == (0, 1, 2, 3)
+
+
+class Liar:
+    """A client whose replies are altered on their way."""
+
+    def __init__(self, inner, alter):
+        self.inner, self.alter = inner, alter
+
+    def answer(self, request):
+        return self.alter(Reply.unpack(self.inner.answer(request)))
+
+
+def other_run_frame(reply):
+    channel = parties.agreement(seed=8).channel()
+    delta = torch.ones(1, channel.d)
+    return channel.encode_updates(reply.t, delta, clients=[0], weights=[1.0])[0]
+
+
+def nan_frame(reply):
+    """A frame whose f16 payload holds a NaN, with a right checksum."""
+    import zlib
+
+    from desketch.wire import peek
+
+    channel = parties.agreement(codec="f16", codec_down="f16").channel()
+    frame = bytearray(channel.encode_updates(reply.t, torch.ones(1, channel.d), clients=[0], weights=[1.0])[0])
+    start = peek(frame).start
+    frame[start : start + 4] = b"\xff" * 4
+    frame[start + 8 : start + 10] = b"\x00\x7e"
+    frame[-4:] = zlib.crc32(bytes(frame[:-4])).to_bytes(4, "little")
+    return bytes(frame)
+
+
+HOSTILE = {
+    "garbage": lambda reply: b"\x00" * 80,
+    "empty": lambda reply: b"",
+    "cut": lambda reply: reply.pack()[:-7],
+    "flipped bit": lambda reply: reply.pack()[:-20] + bytes([reply.pack()[-20] ^ 1]) + reply.pack()[-19:],
+    "stale round": lambda reply: dataclasses.replace(reply, t=reply.t - 1).pack(),
+    "stale frame": lambda reply: dataclasses.replace(reply, frame=stale_frame(reply)).pack(),
+    "another run": lambda reply: dataclasses.replace(reply, run=reply.run ^ 1).pack(),
+    "another run's frame": lambda reply: dataclasses.replace(reply, frame=other_run_frame(reply)).pack(),
+    "no frame": lambda reply: dataclasses.replace(reply, frame=None).pack(),
+    "other weights": lambda reply: dataclasses.replace(reply, digest=bytes(16)).pack(),
+    "somebody else": lambda reply: dataclasses.replace(reply, client=0).pack(),
+    "failed": lambda reply: dataclasses.replace(reply, state=State.FAILED, frame=None, reason="disk full").pack(),
+}
+
+
+def stale_frame(reply):
+    channel = parties.agreement().channel()
+    return channel.encode_updates(reply.t + 1, torch.ones(1, channel.d), clients=[3], weights=[1.0])[0]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_reply_is_refused_by_name_and_the_round_goes_on(name):
+    session, nodes = parties.server(), four()
+    parties.play(session, nodes)
+    honest = parties.server()
+    honest_nodes = four()
+    parties.play(honest, honest_nodes)
+    nodes[103] = Liar(nodes[103], HOSTILE[name])
+    report = parties.play(session, nodes)
+    parties.play(honest, honest_nodes, asked=[100, 101, 102])
+    assert report.participants == (0, 1, 2)
+    assert len(report.refused) == 1
+    # the rest of the round is exactly a round in which the liar was absent
+    assert session.server.replica.digest() == honest.server.replica.digest()
+
+
+def test_a_nan_is_refused():
+    session = parties.server(codec="f16", codec_down="f16")
+    nodes = four()
+    nodes[103] = Liar(nodes[103], lambda reply: dataclasses.replace(reply, frame=nan_frame(reply)).pack())
+    report = parties.play(session, nodes)
+    assert report.participants == (0, 1, 2)
+    assert torch.isfinite(session.w).all()
+
+
+def test_a_reply_nobody_asked_for_and_a_second_reply_are_refused():
+    session, nodes = parties.server(), four()
+    reply = nodes[100].answer(session.order(100))
+    session.receive(100, reply)
+    session.receive(100, reply)
+    session.receive(777, nodes[101].answer(session.order(101)))
+    report = session.close()
+    assert report.participants == (0,)
+    assert len(report.refused) == 2
+    assert report.silent == 1
+
+
+def test_an_empty_round_is_recorded_and_changes_nothing():
+    session, nodes = parties.server(), four()
+    parties.play(session, nodes)
+    before = session.server.replica.digest()
+    report = parties.play(session, nodes, asked=[])
+    assert (report.participants, report.digest, report.round) == ((), before, 2)
+    parties.play(session, nodes)
+    parties.play(session, nodes, train=False)
+    assert digests(nodes) == {session.server.replica.digest()}
+
+
+def test_messages_survive_their_bytes():
+    order = Order(
+        run=5, d=100, t=7, since=3, upto=6, digest=bytes(range(16)), agreement=b"{}", checkpoint=b"c" * 300, train=False
+    )
+    assert Order.unpack(order.pack()) == order
+    reply = Reply(run=5, d=100, t=7, state=State.FAILED, client=9, version=6, digest=bytes(16), reason="why")
+    assert Reply.unpack(reply.pack()) == reply
+    for cut in range(1, len(order.pack())):
+        with pytest.raises(WireError):
+            Order.unpack(order.pack()[:cut])
+
+
+def test_an_agreement_survives_its_json_and_names_the_run():
+    deal = parties.agreement()
+    back = Agreement.from_json(deal.to_json())
+    assert back.run == deal.run
+    assert back.d == deal.d
+    assert parties.agreement(codec="sign1").run != deal.run
+    with pytest.raises(RunError):
+        Agreement.from_json(b'{"what": 1}')
+
+
+def test_a_session_reloads_what_it_stored():
+    session, store = parties.server(), MemoryStore()
+    nodes = {100: parties.client(0, store=store)}
+    parties.play(session, nodes)
+    parties.play(session, nodes)
+    assert parties.client(0, store=store).replica.digest() == nodes[100].replica.digest()
