@@ -102,8 +102,9 @@ def privacy(run: RunRecord) -> str:
 
 
 def topology(run: RunRecord) -> str:
-    """The graph, the spread of the replicas, and what the edges carried."""
+    """The graph, the spread of the replicas, what the edges carried, and what one average costs by protocol."""
     facts = dict(run.summary.get("topology") or {})
+    costs = list(facts.pop("one average", {}).values())
     edges = [(int(i), int(j)) for i, j in facts.pop("edges", [])]
     nodes = int(facts.get("nodes", run.clients))
     drawn = ""
@@ -120,7 +121,8 @@ def topology(run: RunRecord) -> str:
         ylabel="RMS distance",
         log_y=True,
     )
-    return (f'<div class="plots">{drawn}{spread}</div>' if drawn or spread else "") + _table(_flat(facts))
+    plots = f'<div class="plots">{drawn}{spread}</div>' if drawn or spread else ""
+    return plots + _table(_flat(facts)) + (f"<h3>One average, by protocol</h3>{_grid(costs)}" if costs else "")
 
 
 def captures(run: RunRecord) -> str:
@@ -176,7 +178,7 @@ def _figure(name: str, title: str, figure: Figure, caption: str) -> str:
 def _optional(run: RunRecord, column: str, title: str, name: str, **axes: Any) -> str:
     """Plot a column over rounds if any row has it."""
     y = run.column(column)
-    if not np.isfinite(y).any():
+    if not np.isfinite(y).any() or (axes.get("log_y") and not np.nanmax(y) > 0):
         return ""
     return _figure(name, title, line_figure([Series(label=column, x=run.rounds, y=y)], **axes), "")
 
@@ -186,6 +188,18 @@ def _table(lines: Sequence[tuple[str, str]]) -> str:
     return f"<table>{rows}</table>" if rows else ""
 
 
+def _grid(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows with the same names, one column a name."""
+    head = "".join(f"<th>{escape(name.replace('_', ' '))}</th>" for name in rows[0])
+    body = "".join(f"<tr>{''.join(f'<td>{escape(_plain(value))}</td>' for value in row.values())}</tr>" for row in rows)
+    return f"<table><tr>{head}</tr>{body}</table>"
+
+
+def _plain(value: Any) -> str:
+    """A value as a person would write it."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
 def _flat(values: Mapping[str, Any], above: str = "") -> list[tuple[str, str]]:
     """Nested settings as dotted names; what is unset is left out."""
     lines: list[tuple[str, str]] = []
@@ -193,7 +207,7 @@ def _flat(values: Mapping[str, Any], above: str = "") -> list[tuple[str, str]]:
         if isinstance(value, Mapping):
             lines += _flat(value, f"{above}{name}.")
         elif value is not None and value != []:
-            lines.append((f"{above}{name}", str(value)))
+            lines.append((f"{above}{name}", _plain(value)))
     return lines
 
 
