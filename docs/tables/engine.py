@@ -8,8 +8,8 @@ from typing import Any
 def marks(result: dict[str, Any]) -> str:
     """Both sides, the two marks, and whether they are reached."""
     ratio, share, wanted = result["ratio"], result["sketch_wire_share"], result["marks"]
-    shape = f"{result['users']:,} users, cohort {result['cohort']}, {result['local_steps']} local steps of {result['batch']}"
-    size = f"d = {result['d']:,}, b = {result['b']:,}, {result['codec']}"
+    shape = f"{result['users']:,} users, cohort {result['cohort']}, {result['local_steps']} local steps"
+    size = f"batch {result['batch']}, d = {result['d']:,}, b = {result['b']:,}, {result['codec']}"
     return "\n".join(
         [
             f"| {shape}, {size} | measured | mark | reached |",
