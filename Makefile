@@ -23,8 +23,8 @@ $(STAMP): pyproject.toml constraints.txt $(KERNEL)
 	$(PIP) install -c constraints.txt --no-build-isolation -e '.[flower,bench,docs,dev]'
 	@touch $@
 
-demo: $(STAMP)  ## a 20-second tour of the sketches
-	$(BIN)/python examples/tour.py
+demo: $(STAMP)  ## the main job: a sketched federated training on the embedded digits, with its report
+	$(BIN)/desketch train
 
 test: $(STAMP)  ## all tests but the slow ones
 	$(BIN)/python -m pytest -n 2 --dist worksteal
@@ -44,6 +44,7 @@ format: $(STAMP)  ## rewrite the code in the house format
 
 bench: $(STAMP)  ## measure the kernels and the engine
 	$(BIN)/desketch bench kernels --json benchmarks/results/kernels.json
+	$(BIN)/desketch bench engine --json benchmarks/results/engine.json
 	$(BIN)/desketch bench engine --json benchmarks/results/engine.json
 
 docs: $(STAMP)  ## regenerate the tables of README and docs from benchmarks/results
