@@ -107,28 +107,28 @@ def _count(wiring: Wiring, share: float) -> int:
 
 
 _SGD = {"optimizer": ("sgd",), "eta_global": (1.0,)}
-_MOMENTUM = _grid(eta_local=(0.1, 0.05, 0.2), optimizer=("momentum",), eta_global=(10.0, 3.0))
+_MOMENTUM = _grid(eta_local=(0.1, 0.2, 0.4), optimizer=("momentum",), eta_global=(10.0, 3.0))
 _ALL = (
     Method("fedavg", "every parameter in f32 (McMahan et al., 2017)", _dense("f32"),
-           _grid(eta_local=(0.1, 0.05, 0.2), optimizer=("sgd",), eta_global=(1.0, 2.0))),
+           _grid(eta_local=(0.1, 0.2, 0.4), optimizer=("sgd",), eta_global=(1.0, 2.0))),
     Method("fedavgm", "FedAvg with server momentum 0.9 (Hsu et al., 2019)", _dense("f32"), _MOMENTUM),
     Method("fedavgm-f16", "FedAvg with momentum, half precision", _dense("f16"), _MOMENTUM),
     Method("fedavgm-int8", "FedAvg with momentum, 8-bit stochastic rounding (QSGD)", _dense("int8"), _MOMENTUM),
     Method("fedavgm-int4", "FedAvg with momentum, 4-bit stochastic rounding (QSGD)", _dense("int4"), _MOMENTUM),
     Method("fedadam", "FedAvg with Adam at the server (Reddi et al., 2021)", _dense("f32"),
-           _grid(eta_local=(0.1, 0.05), optimizer=("adam",), eta_global=(0.003, 0.001, 0.01))),
+           _grid(eta_local=(0.1, 0.2), optimizer=("adam",), eta_global=(0.003, 0.001, 0.01))),
     Method("eden", "one bit a parameter after a rotation (Vargaftik et al., 2022)", _dense("sign1"), _MOMENTUM),
     Method("topk", "largest entries, error feedback both ways (Aji, Heafield, 2017)", _topk,
-           _grid(density=(1 / 300, 1 / 100, 1 / 1000), eta_local=(0.1, 0.2), **_SGD)),
+           _grid(density=(1 / 300, 1 / 1000, 1 / 100), eta_local=(0.2, 0.4), **_SGD)),
     Method("stc", "sparse ternary compression (Sattler et al., 2019)", _stc,
-           _grid(density=(1 / 1000, 1 / 400, 1 / 4000), eta_local=(0.2, 0.1), **_SGD)),
+           _grid(density=(1 / 1000, 1 / 4000, 1 / 400), eta_local=(0.4, 0.2), **_SGD)),
     Method("powersgd", "rank-r matrices, error feedback, warm start (Vogels et al., 2019)", _powersgd,
-           _grid(rank=(2, 1, 4), eta_local=(0.1, 0.2), **_SGD)),
+           _grid(rank=(2, 1, 4), eta_local=(0.2, 0.4), **_SGD)),
     Method("fetchsgd", "count sketch with momentum and error inside (Rothchild et al., 2020)", _fetchsgd,
-           _grid(compression=(10.0, 40.0), density=(1 / 50,), eta_local=(0.1,), optimizer=("sgd",),
+           _grid(compression=(10.0, 40.0), density=(1 / 50,), eta_local=(0.2,), optimizer=("sgd",),
                  eta_global=(0.3, 0.1, 1.0))),
     Method("desketch", "SRHT sketch, one bit, automatic step (this project)", _desketch,
-           _grid(compression=(240.0, 120.0, 360.0), codec=("sign1",), eta_local=(0.1, 0.2), optimizer=("momentum",),
+           _grid(compression=(240.0, 120.0, 360.0), codec=("sign1",), eta_local=(0.2, 0.4), optimizer=("momentum",),
                  eta_global=("auto",))),
 )  # fmt: skip
 METHODS: Mapping[str, Method] = MappingProxyType({method.name: method for method in _ALL})

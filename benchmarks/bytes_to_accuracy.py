@@ -1,0 +1,148 @@
+"""Bytes to accuracy on Fashion-MNIST: the marks of the project, against every baseline.
+
+    python benchmarks/bytes_to_accuracy.py [headline k20 noniid cnn wide] --data FOLDER
+
+Each part is one `desketch compare`.  Finished runs are kept in ``runs/bytes_to_accuracy`` and a rerun continues from
+them; after every method ``benchmarks/results/bytes_to_accuracy.json`` is written again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from rich.console import Console
+
+from desketch.baselines.compare import Result
+from desketch.baselines.methods import METHODS, find_methods
+from desketch.baselines.store import Store
+from desketch.baselines.trial import Limits
+from desketch.cli.compare import compare_methods, make_problem, summary
+from desketch.tasks import Task, load_task
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULT = ROOT / "benchmarks" / "results" / "bytes_to_accuracy.json"
+TARGET = 0.84
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """One federation, the methods compared on it, and what was aimed for."""
+
+    model: str
+    clients: int = 10
+    split: str = "iid"
+    fraction: float = 1.0
+    local_steps: int
+    seeds: int
+    methods: tuple[str, ...]
+    untuned: tuple[str, ...] = ()
+    rounds: int = 300
+    mark: str
+
+
+PARTS = {
+    "headline": Part(
+        model="mlp:512",
+        local_steps=5,
+        seeds=5,
+        methods=tuple(METHODS),
+        mark="500x fewer bytes than fedavgm at 3x its rounds; 10x fewer than the best baseline",
+    ),
+    "k20": Part(
+        model="mlp:512",
+        local_steps=20,
+        seeds=5,
+        methods=("fedavgm", "eden", "stc", "desketch"),
+        mark="1000x fewer bytes than fedavgm at 2x its rounds",
+    ),
+    "noniid": Part(
+        model="mlp:512",
+        clients=50,
+        split="dirichlet:0.3",
+        fraction=0.2,
+        local_steps=20,
+        seeds=3,
+        methods=("fedavgm", "desketch"),
+        mark="300x fewer bytes than fedavgm",
+    ),
+    "cnn": Part(
+        model="cnn",
+        clients=5,
+        local_steps=20,
+        seeds=3,
+        methods=("fedavgm", "desketch"),
+        untuned=("desketch",),
+        rounds=120,
+        mark="300x fewer bytes than fedavgm, untuned",
+    ),
+    "wide": Part(
+        model="mlp:2048",
+        clients=5,
+        local_steps=20,
+        seeds=3,
+        methods=("fedavgm", "desketch"),
+        untuned=("desketch",),
+        rounds=120,
+        mark="2000x fewer bytes than fedavgm, untuned",
+    ),
+}
+
+
+def main(
+    parts: Annotated[list[str] | None, typer.Argument(help=f"of {', '.join(PARTS)}; all without")] = None,
+    data: Annotated[Path, typer.Option(help="folder with the four IDX files of Fashion-MNIST")] = Path("data"),
+    methods: Annotated[str, typer.Option(help="only these methods of each part, comma-separated")] = "",
+    seeds: Annotated[int, typer.Option(help="override the number of seeds")] = 0,
+) -> None:
+    """Run the parts asked for and merge them into the result file."""
+    torch.set_num_threads(1)
+    task = load_task(f"idx:{data}")
+    for name in parts or list(PARTS):
+        _run(name, PARTS[name], task, only=[m for m in methods.split(",") if m], seeds=seeds or PARTS[name].seeds)
+
+
+def _run(name: str, part: Part, task: Task, *, only: Sequence[str], seeds: int) -> None:
+    problem = make_problem(
+        task,
+        model=part.model,
+        clients=part.clients,
+        split=part.split,
+        fraction=part.fraction,
+        local_steps=part.local_steps,
+    )
+    limits = Limits(target=TARGET, rounds=part.rounds)
+    store = Store(ROOT / "runs" / "bytes_to_accuracy" / f"{name}.json")
+    results: list[Result] = []
+    with Console(stderr=True).status(name) as status:
+        for method in find_methods(list(only or part.methods)):
+            results += compare_methods(
+                problem, [method], seeds=seeds, limits=limits, store=store, untuned=part.untuned, status=status
+            )
+            row = results[-1].row()
+            kilobytes = f"{row['bytes'] / 1e3:.1f} kB" if row["bytes"] else "never"
+            print(name, row["method"], kilobytes, row["rounds_by_seed"], dict(row["setting"]), row["average_last"])
+            if not only:
+                _write(name, {"mark": part.mark, **summary(problem, results, limits=limits)})
+
+
+def _write(name: str, part: dict[str, Any]) -> None:
+    everything = json.loads(RESULT.read_text()) if RESULT.exists() else {"parts": {}}
+    everything["command"] = "python benchmarks/bytes_to_accuracy.py headline k20 noniid cnn wide --data FOLDER"
+    everything["parts"][name] = part
+    RESULT.parent.mkdir(parents=True, exist_ok=True)
+    temporary = RESULT.with_suffix(f".{os.getpid()}.tmp")
+    temporary.write_text(json.dumps(everything, indent=1) + "\n")
+    os.replace(temporary, RESULT)
+
+
+if __name__ == "__main__":
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    typer.run(main)

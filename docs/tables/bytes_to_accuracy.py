@@ -1,0 +1,100 @@
+"""Tables of docs/baselines.md and README from benchmarks/results/bytes_to_accuracy.json."""
+
+from __future__ import annotations
+
+from typing import Any
+
+# part -> (what, least times fewer bytes than fedavgm, most times its rounds, least times fewer than the best baseline)
+MARKS: dict[str, tuple[str, float, float | None, float | None]] = {
+    "headline": ("MLP 784-512-10, 10 clients, K = 5", 500, 3, 10),
+    "k20": ("the same, K = 20", 1000, 2, None),
+    "noniid": ("the same, Dirichlet 0.3, 10 of 50 clients", 300, None, None),
+    "cnn": ("CNN, d = 156k, untuned", 300, None, None),
+    "wide": ("MLP 784-2048-10, d = 1.6M, untuned", 2000, None, None),
+}
+
+
+def marks(result: dict[str, Any]) -> str:
+    """What was aimed for and what was got."""
+    lines = ["| Fashion-MNIST, 84% held | mark | got [95%] | seeds | reached |", "|---|---|---|---:|---|"]
+    for name, (what, fewer, slower, best) in MARKS.items():
+        if name in result["parts"]:
+            lines += _mark_rows(what, result["parts"][name], fewer, slower, best)
+    return "\n".join(lines)
+
+
+def headline(result: dict[str, Any]) -> str:
+    """Every method on the headline federation."""
+    return methods(result, "headline")
+
+
+def k20(result: dict[str, Any]) -> str:
+    """Every method measured with K = 20."""
+    return methods(result, "k20")
+
+
+def others(result: dict[str, Any]) -> str:
+    """The remaining federations."""
+    names = [name for name in ("noniid", "cnn", "wide") if name in result["parts"]]
+    return "\n\n".join(f"**{MARKS[name][0]}**\n\n{methods(result, name)}" for name in names)
+
+
+def methods(result: dict[str, Any], name: str) -> str:
+    """One row a method: bytes, rounds, seeds that held the target, and how many times fewer bytes desketch needs."""
+    part = result["parts"][name]
+    lines = [
+        "| method | kB per client, up + down [95%] | rounds | held | setting | desketch needs |",
+        "|---|---:|---:|---:|---|---:|",
+    ]
+    for row in sorted(part["methods"], key=lambda row: row["bytes"] or float("inf"), reverse=True):
+        times = part["times_fewer_bytes"].get(row["method"])
+        rounds = "-" if row["rounds"] is None else f"{row['rounds']:g}"
+        lines.append(
+            f"| {row['method']} | {_kilobytes(row)} | {rounds} | {row['reached']}/{row['seeds']} "
+            f"| {_setting(row)} | {_times(times) if times else ''} |"
+        )
+    return "\n".join(lines)
+
+
+def _mark_rows(what: str, part: dict[str, Any], fewer: float, slower: float | None, best: float | None) -> list[str]:
+    rows = {row["method"]: row for row in part["methods"]}
+    if "desketch" not in rows or not part["times_fewer_bytes"].get("fedavgm"):
+        return []
+    seeds = f"{rows['desketch']['reached']}/{rows['desketch']['seeds']}"
+    times = part["times_fewer_bytes"]["fedavgm"]
+    lines = [_row(what, f"{fewer:g}x fewer bytes than fedavgm", _times(times), seeds, times["mean"] >= fewer)]
+    if slower:
+        rounds = rows["desketch"]["rounds"] / rows["fedavgm"]["rounds"]
+        lines.append(_row("", f"at most {slower:g}x its rounds", f"{rounds:.2f}x", seeds, rounds <= slower))
+    if best:
+        others = {n: row["bytes"] for n, row in rows.items() if row["bytes"] and n != "desketch"}
+        name = min(others, key=lambda n: others[n])
+        ratio = part["times_fewer_bytes"][name]
+        lines.append(
+            _row("", f"{best:g}x fewer than the best baseline ({name})", _times(ratio), seeds, ratio["mean"] >= best)
+        )
+    return lines
+
+
+def _row(what: str, mark: str, got: str, seeds: str, reached: bool) -> str:
+    return f"| {what} | {mark} | {got} | {seeds} | {'yes' if reached else 'no'} |"
+
+
+def _times(times: dict[str, float | None]) -> str:
+    interval = f" [{times['low']:,.0f}, {times['high']:,.0f}]" if times["low"] and times["mean"] >= 20 else ""
+    if times["low"] and times["mean"] < 20:
+        interval = f" [{times['low']:.1f}, {times['high']:.1f}]"
+    return (f"{times['mean']:,.0f}x" if times["mean"] >= 20 else f"{times['mean']:.1f}x") + interval
+
+
+def _kilobytes(row: dict[str, Any]) -> str:
+    if row["bytes"] is None:
+        return f"never in {row['seeds']} seeds ({100 * row['last_accuracy']:.1f}%)"
+    interval = f" [{row['bytes_low'] / 1e3:,.1f}, {row['bytes_high'] / 1e3:,.1f}]" if row["bytes_high"] else ""
+    return f"{row['bytes'] / 1e3:,.1f}{interval}"
+
+
+def _setting(row: dict[str, Any]) -> str:
+    setting = {name: value for name, value in row["setting"].items() if name not in ("optimizer", "codec")}
+    shown = [f"{name} {1 / value:g}⁻¹" if name == "density" else f"{name} {value}" for name, value in setting.items()]
+    return ", ".join([*shown, f"mean of {row['average_last']}"] if row["average_last"] > 1 else shown)
