@@ -44,7 +44,7 @@ class Part:
     seeds: int
     methods: tuple[str, ...]
     untuned: tuple[str, ...] = ()
-    rounds: int = 300
+    rounds: int = 400
     mark: str
 
 

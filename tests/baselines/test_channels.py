@@ -21,7 +21,7 @@ SHAPES = ((24, 40), (24,), (10, 24), (10,))
 D = sum(math.prod(shape) for shape in SHAPES)
 WIRING = Wiring(shapes=SHAPES, d=D, key=Key(3), run=77)
 CLIENTS, WEIGHTS = [4, 9, 2], [10.0, 30.0, 20.0]
-TUNED_SIZES = {"density": 0.05, "compression": 10.0}
+TUNED_SIZES = {"density": 0.05, "compression": 10.0, "b": 120}
 
 
 def build(method: Method) -> Channel:

@@ -106,7 +106,7 @@ def tune(
     trials: list[Trial] = []
     for setting in method.grid:
         limit = replace(limits, bytes=min((cost for cost, _ in _costs(trials, limits.target)), default=math.inf))
-        trials.append(_trial(problem, method, setting, TUNING_SEED, limit, "validation", store, progress))
+        trials.append(_trial(problem, method, setting, TUNING_SEED, limit, "validation", AVERAGES, store, progress))
     held = _costs(trials, limits.target)
     if held:
         _, (trial, average) = min(held, key=lambda item: item[0])
@@ -128,7 +128,10 @@ def measure(
     progress: Progress = lambda *_: None,
 ) -> Result:
     """The method with its chosen setting on the test set, seed by seed."""
-    trials = [_trial(problem, method, choice.setting, seed, limits, "test", store, progress) for seed in seeds]
+    trials = [
+        _trial(problem, method, choice.setting, seed, limits, "test", (choice.average,), store, progress)
+        for seed in seeds
+    ]
     return Result(method, choice, limits.target, trials)
 
 
@@ -150,6 +153,7 @@ def _trial(
     seed: int,
     limits: Limits,
     split: str,
+    averages: Sequence[int],
     store: Store,
     progress: Progress,
 ) -> Trial:
@@ -162,6 +166,7 @@ def _trial(
         "rounds": limits.rounds,
         "every": limits.every,
         "split": split,
+        "averages": list(averages),
     }
     stored = store.get(**what)
     if stored:
@@ -169,7 +174,14 @@ def _trial(
     data = {"validation": problem.validation, "test": problem.test}[split]
     label = f"{method.name} {split} seed {seed}"
     trial = train(
-        problem, method, setting, seed=seed, limits=limits, split=data, progress=lambda t, a: progress(label, t, a)
+        problem,
+        method,
+        setting,
+        seed=seed,
+        limits=limits,
+        split=data,
+        averages=averages,
+        progress=lambda t, a: progress(label, t, a),
     )
     store.put(trial, **what)
     return trial

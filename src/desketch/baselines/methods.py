@@ -1,7 +1,8 @@
 """The table of methods that ``desketch compare`` knows: how each is wired, and the settings it is tuned over.
 
-Every grid has `BUDGET` settings, so every method is tuned with the same number of runs.  Sizes are relative to d, so
-that one table serves every model: ``density`` is k/d, ``compression`` is d over the numbers sent.
+Every grid has `BUDGET` settings, so every method is tuned with the same number of runs.  The baselines' sizes are
+relative to d (``density`` is k/d, ``compression`` d over the numbers sent).  A sketch has ``b`` numbers whatever d is:
+de-sketching leaves noise of std eta |y| / sqrt(b) in every weight, so b alone decides whether a model trains.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from desketch.keys import Key
 
 __all__ = ["BUDGET", "METHODS", "Method", "Setting", "Wiring", "find_methods"]
 
-BUDGET = 6
+BUDGET = 4
 
 Setting = Mapping[str, Any]
 """One point of a method's grid: ``eta_local``, ``eta_global``, ``optimizer`` and the method's own sizes."""
@@ -42,17 +43,18 @@ class Wiring:
 
 @dataclass(frozen=True)
 class Method:
-    """A way to move updates, with its grid; ``untuned`` is what it uses where nothing may be tuned."""
+    """A way to move updates, with its grid, and the one setting it uses where nothing may be tuned."""
 
     name: str
     what: str
     channel: Callable[[Wiring, Setting], Channel]
     grid: tuple[Setting, ...]
+    default: Setting | None = None
 
     @property
     def untuned(self) -> Setting:
-        """The first setting of the grid."""
-        return self.grid[0]
+        """The method's own default, else the first setting of its grid."""
+        return self.default or self.grid[0]
 
 
 def find_methods(names: list[str]) -> list[Method]:
@@ -65,6 +67,10 @@ def find_methods(names: list[str]) -> list[Method]:
 
 def _grid(**axes: tuple[Any, ...]) -> tuple[Setting, ...]:
     return tuple(MappingProxyType(dict(zip(axes, point, strict=True))) for point in product(*axes.values()))
+
+
+def _one(**setting: Any) -> Setting:
+    return MappingProxyType(setting)
 
 
 def _dense(codec: str) -> Callable[[Wiring, Setting], Channel]:
@@ -93,9 +99,8 @@ def _fetchsgd(wiring: Wiring, setting: Setting) -> Channel:
 
 
 def _desketch(wiring: Wiring, setting: Setting) -> Channel:
-    return SketchChannel.at_compression(
-        setting["compression"], d=wiring.d, key=wiring.key, run=wiring.run, codec=setting["codec"]
-    )
+    b = min(setting["b"], wiring.d)
+    return SketchChannel(d=wiring.d, b=b, key=wiring.key, run=wiring.run, codec=setting["codec"])
 
 
 def _both_ways(name: str, wiring: Wiring, compressor: Compressor) -> Channel:
@@ -107,28 +112,28 @@ def _count(wiring: Wiring, share: float) -> int:
 
 
 _SGD = {"optimizer": ("sgd",), "eta_global": (1.0,)}
-_MOMENTUM = _grid(eta_local=(0.1, 0.2, 0.4), optimizer=("momentum",), eta_global=(10.0, 3.0))
+_MOMENTUM = _grid(eta_local=(0.1, 0.2), optimizer=("momentum",), eta_global=(10.0, 3.0))
 _ALL = (
     Method("fedavg", "every parameter in f32 (McMahan et al., 2017)", _dense("f32"),
-           _grid(eta_local=(0.1, 0.2, 0.4), optimizer=("sgd",), eta_global=(1.0, 2.0))),
+           _grid(eta_local=(0.2, 0.4), optimizer=("sgd",), eta_global=(1.0, 2.0))),
     Method("fedavgm", "FedAvg with server momentum 0.9 (Hsu et al., 2019)", _dense("f32"), _MOMENTUM),
     Method("fedavgm-f16", "FedAvg with momentum, half precision", _dense("f16"), _MOMENTUM),
     Method("fedavgm-int8", "FedAvg with momentum, 8-bit stochastic rounding (QSGD)", _dense("int8"), _MOMENTUM),
     Method("fedavgm-int4", "FedAvg with momentum, 4-bit stochastic rounding (QSGD)", _dense("int4"), _MOMENTUM),
     Method("fedadam", "FedAvg with Adam at the server (Reddi et al., 2021)", _dense("f32"),
-           _grid(eta_local=(0.1, 0.2), optimizer=("adam",), eta_global=(0.003, 0.001, 0.01))),
+           _grid(eta_local=(0.1, 0.2), optimizer=("adam",), eta_global=(0.003, 0.001))),
     Method("eden", "one bit a parameter after a rotation (Vargaftik et al., 2022)", _dense("sign1"), _MOMENTUM),
     Method("topk", "largest entries, error feedback both ways (Aji, Heafield, 2017)", _topk,
-           _grid(density=(1 / 300, 1 / 1000, 1 / 100), eta_local=(0.2, 0.4), **_SGD)),
+           _grid(density=(1 / 300, 1 / 1000), eta_local=(0.2, 0.4), **_SGD)),
     Method("stc", "sparse ternary compression (Sattler et al., 2019)", _stc,
-           _grid(density=(1 / 1000, 1 / 4000, 1 / 400), eta_local=(0.4, 0.2), **_SGD)),
+           _grid(density=(1 / 1000, 1 / 4000), eta_local=(0.2, 0.4), **_SGD)),
     Method("powersgd", "rank-r matrices, error feedback, warm start (Vogels et al., 2019)", _powersgd,
-           _grid(rank=(2, 1, 4), eta_local=(0.2, 0.4), **_SGD)),
+           _grid(rank=(2, 1), eta_local=(0.2, 0.4), **_SGD)),
     Method("fetchsgd", "count sketch with momentum and error inside (Rothchild et al., 2020)", _fetchsgd,
            _grid(compression=(10.0, 40.0), density=(1 / 50,), eta_local=(0.2,), optimizer=("sgd",),
-                 eta_global=(0.3, 0.1, 1.0))),
+                 eta_global=(0.3, 0.1))),
     Method("desketch", "SRHT sketch, one bit, automatic step (this project)", _desketch,
-           _grid(compression=(240.0, 120.0, 360.0), codec=("sign1",), eta_local=(0.2, 0.4), optimizer=("momentum",),
-                 eta_global=("auto",))),
+           _grid(b=(1696, 848), codec=("sign1",), eta_local=(0.2, 0.1), optimizer=("momentum",), eta_global=("auto",)),
+           default=_one(b=4096, codec="sign1", eta_local=0.1, optimizer="momentum", eta_global="auto")),
 )  # fmt: skip
 METHODS: Mapping[str, Method] = MappingProxyType({method.name: method for method in _ALL})
