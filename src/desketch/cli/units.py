@@ -9,9 +9,10 @@ from desketch.errors import InputError
 
 __all__ = ["bits_per_second", "count", "seconds"]
 
-_RATES = {"bit": 1.0, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
+_PREFIXES = {"": 1.0, "k": 1e3, "K": 1e3, "m": 1e6, "M": 1e6, "g": 1e9, "G": 1e9}
+_RATES = {prefix + unit: size for prefix, size in _PREFIXES.items() for unit in ("bit", "bps")}  # never B: bytes
 _TIMES = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "min": 60.0}
-_QUANTITY = re.compile(r"\s*([0-9.]+(?:e[+-]?[0-9]+)?)\s*([a-z]*)(?:/s|ps)?\s*", re.IGNORECASE)
+_QUANTITY = re.compile(r"\s*([0-9.]+(?:[eE][+-]?[0-9]+)?)\s*([a-zA-Z]*)(?:/s)?\s*")
 
 
 def bits_per_second(text: str) -> float:
@@ -37,9 +38,9 @@ def count(text: str) -> int:
 
 def _parse(text: str, units: Mapping[str, float], expected: str) -> float:
     match = _QUANTITY.fullmatch(text)
-    if match is None or match[2].lower().removesuffix("ps") not in units:
-        raise InputError(f"got {text!r}, expected {expected}")
     try:
-        return float(match[1]) * units[match[2].lower().removesuffix("ps")]
-    except ValueError:
+        if match is None:
+            raise ValueError
+        return float(match[1]) * units[match[2]]
+    except (KeyError, ValueError):
         raise InputError(f"got {text!r}, expected {expected}") from None

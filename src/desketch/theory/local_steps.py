@@ -13,6 +13,7 @@ step has no heterogeneity floor at all, (iii) steps twice as long are admissible
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 
 from desketch.theory.convergence import Theorem, geometric, geometric_rounds, least_rounds
 from desketch.theory.problem import Problem, demand
@@ -85,9 +86,9 @@ class _Convex(_Local):
         super().check(problem, alpha=alpha, K=K)
         demand(problem.mu is not None, f"{self.label} needs a convex objective; use the non-convex theorem")
 
+    @abstractmethod
     def rate(self, problem: Problem, *, alpha: float, K: int, eta: float) -> float:
         """The constant in front of |w⁰-w*|²/(eta·K·T)."""
-        raise NotImplementedError
 
     def transient(self, problem: Problem, *, alpha: float, K: int, eta: float, T: int) -> float:
         rate = self.rate(problem, alpha=alpha, K=K, eta=eta)

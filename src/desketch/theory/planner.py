@@ -87,6 +87,17 @@ class Plan:
         return (first, float(self.T), self.bits)
 
 
+@dataclass(frozen=True)
+class _Message:
+    """What one client sends: a sketch and its rounding; ``rounded`` is alpha on the wire."""
+
+    family: str
+    b: int
+    codec: Codec
+    alpha: float
+    rounded: float
+
+
 def plan(question: Question, law: str = "theorem") -> Plan:
     """The best plan under ``law``; a TheoryError says which constant is missing when no theorem applies."""
     demand(law in ("theorem", "curvature"), f"law is theorem or curvature, got {law!r}")
@@ -125,10 +136,10 @@ def _candidates(
     for b in sizes:
         family, alpha = _family(question, law, b)
         for codec in (CODECS[name] for name in codecs):
-            rounded = alpha_on_the_wire(alpha, codec, question.participants)
+            message = _Message(family, b, codec, alpha, alpha_on_the_wire(alpha, codec, question.participants))
             for K, statement in statements:
-                schedule = statement.rounds(question.problem, alpha=rounded, K=K, eps=question.eps)
-                yield _price(question, law, statement, schedule, family, b, codec, alpha, rounded)
+                schedule = statement.rounds(question.problem, alpha=message.rounded, K=K, eps=question.eps)
+                yield _price(question, law, statement.label, schedule, message)
 
 
 def _statements(problem: Problem, steps: tuple[int, ...]) -> Iterator[tuple[int, Theorem]]:
@@ -164,37 +175,26 @@ def _family(question: Question, law: str, b: int) -> tuple[str, float]:
     return family, alphas[family]
 
 
-def _price(
-    question: Question,
-    law: str,
-    statement: Theorem,
-    schedule: Schedule,
-    family: str,
-    b: int,
-    codec: Codec,
-    alpha: float,
-    rounded: float,
-) -> Plan:
-    up = codec.frame(b)
+def _price(question: Question, law: str, label: str, schedule: Schedule, message: _Message) -> Plan:
+    up = message.codec.frame(message.b)
     # an absentee is sent the 1/participation broadcasts it missed on average, or the weights where those are smaller
-    down = min(codec.frame(b) / question.participation, 4 * question.d + FRAME_BYTES)
+    down = min(up / question.participation, 4 * question.d + FRAME_BYTES)
     parts = question.link.parts(up_bytes=up, down_bytes=down, K=schedule.K)
-    slowest = max(parts, key=lambda name: parts[name])
-    total = sum(parts.values())
+    slowest, total = max(parts, key=lambda name: parts[name]), sum(parts.values())
     binds = (schedule.binds, f"{slowest}: {parts[slowest] / total:.0%} of a round") if total else (schedule.binds,)
     return Plan(
         law=law,
-        theorem=statement.label,
-        family=family,
-        b=b,
-        compression=question.d / b,
-        codec=codec.name,
+        theorem=label,
+        family=message.family,
+        b=message.b,
+        compression=question.d / message.b,
+        codec=message.codec.name,
         K=schedule.K,
         T=schedule.T,
         eta_local=schedule.eta_local,
         eta_global=schedule.eta_global,
-        alpha=alpha,
-        alpha_on_the_wire=rounded,
+        alpha=message.alpha,
+        alpha_on_the_wire=message.rounded,
         bound=schedule.bound,
         bits=8.0 * schedule.T * question.participants * (up + down),
         seconds=schedule.T * total,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -106,17 +106,20 @@ def check_exact(objective: Quadratic, families: tuple[str, ...], *, b: int, K: i
             )
 
 
-def check_curved(families: tuple[str, ...], *, d: int, b: int, rounds: int) -> Iterator[Row]:
-    """One local step with tr(H)/λ_max in place of d: exact, on a spectrum that decays."""
+def check_curved(families: tuple[str, ...], *, d: int, b: int, K: int, rounds: int) -> Iterator[Row]:
+    """tr(H)/λ_max in place of d on a spectrum that decays: a theorem for one local step, an empirical law for more."""
     objective = decaying_quadratic(d)
-    statement = theorem("single", "strongly-convex")
+    statement, divisor, kind = (
+        (theorem("single", "strongly-convex"), 1, "curved alpha")
+        if K == 1
+        else (theorem("local", "strongly-convex"), 4, "curved alpha, empirical")
+    )
     ratio = float(np.trace(objective.H[0])) / objective.problem.L
-    setting = f"{objective.setting}, tr(H)/L = {ratio:.2f} of d = {d}, {rounds} rounds"
+    setting = f"{objective.setting}, K={K}, tr(H)/L = {ratio:.2f} of d = {d}, {rounds} rounds"
     for family in families:
         alpha = embedding(family, d=d, b=b).alpha_curved(ratio)
-        yield _exact(
-            statement, objective, family, setting, alpha=alpha, b=b, K=1, divisor=1, rounds=rounds, curved=True
-        )
+        row = _exact(statement, objective, family, setting, alpha=alpha, b=b, K=K, divisor=divisor, rounds=rounds)
+        yield replace(row, theorem=f"{statement.label.removesuffix(' (sharper)')} ({kind})", corrected=True)
 
 
 def _exact(
@@ -130,13 +133,11 @@ def _exact(
     K: int,
     divisor: float,
     rounds: int,
-    curved: bool = False,
 ) -> Row:
     bound = _bounds(statement, objective.problem, alpha=alpha, K=K, divisor=divisor, rounds=rounds)
     eta = 1 / (divisor * (1 + alpha) * objective.problem.L * K)
     gaps = expected_gap(objective, family, b=b, eta=eta, K=K, rounds=rounds)[1:]
-    label = f"{statement.label} (curved alpha)" if curved else statement.label
-    return exact_row(label, setting, family, gaps, bound, corrected=curved or statement.form == "corrected")
+    return exact_row(statement.label, setting, family, gaps, bound, corrected=statement.form == "corrected")
 
 
 def _grams(draws: Draws, f: int) -> Array:

@@ -29,7 +29,7 @@ class Scale:
 
 
 QUICK = Scale(d=24, b=8, seeds=32, rounds=100, exact_rounds=400)
-FULL = Scale(d=24, b=8, seeds=96, rounds=300, exact_rounds=4000)
+FULL = Scale(d=24, b=8, seeds=64, rounds=200, exact_rounds=3000)
 
 
 def verify(scale: Scale, *, seed: int = 2023, progress: Callable[[str], None] = lambda _: None) -> Iterator[Row]:
@@ -45,6 +45,7 @@ def verify(scale: Scale, *, seed: int = 2023, progress: Callable[[str], None] = 
             yield from check_runs(objective, draws, K=K)
             if isinstance(objective, Quadratic):
                 yield from check_exact(objective, FAMILIES, b=scale.b, K=K, rounds=scale.exact_rounds)
-    yield from check_curved(FAMILIES, **size, rounds=scale.exact_rounds)
+    for K in scale.local_steps:
+        yield from check_curved(FAMILIES, **size, K=K, rounds=scale.exact_rounds)
     progress("counter-examples")
     yield from refute(draws)
