@@ -19,6 +19,8 @@ __all__ = ["COMMANDS", "main"]
 COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("Train a model across clients; every message is a sketch.", "desketch.cli.train"),
     "account": ("State the epsilon of a run, or calibrate its noise.", "desketch.cli.account"),
+    "attack": ("Rebuild private examples from a captured message.", "desketch.cli.attack"),
+    "audit": ("Say what a configuration's messages give away.", "desketch.cli.audit"),
     "bench": ("Measure the kernels or the engine against peers.", "desketch.cli.bench"),
     "deploy": ("Write a Flower deployment, or try one on this machine.", "desketch.cli.deploy"),
     "compare": ("Bytes to reach and hold an accuracy, against other methods.", "desketch.cli.compare"),

@@ -1,0 +1,101 @@
+"""``desketch attack`` and ``desketch audit``: a captured run is rebuilt, pages fetch nothing, exit codes gate CI."""
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from desketch.cli.attack import app as attack_app
+from desketch.cli.audit import app as audit_app
+from desketch.cli.train import app as train_app
+from desketch.errors import InputError
+
+RUN = CliRunner()
+
+
+def invoke(app, *arguments):
+    outcome = RUN.invoke(app, [str(a) for a in arguments])
+    if outcome.exception is not None and not isinstance(outcome.exception, SystemExit):
+        raise outcome.exception
+    return outcome
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory):
+    out = tmp_path_factory.mktemp("leak") / "run"
+    common = ["--task", "digits", "--model", "mlp-tanh:32", "--clients", 10, "--rounds", 1, "--local-steps", 1]
+    wire = ["--batch-size", 1, "--codec", "f32", "--compression", 30, "--family", "countsketch", "--capture", "1"]
+    invoke(train_app, *common, *wire, "--out", out, "-q")
+    return out
+
+
+def test_captured_frame_is_rebuilt(run_folder, tmp_path):
+    frame = run_folder / "capture" / "round-0001" / "client-0002.frame"
+    outcome = invoke(attack_app, "--frame", frame, "--checkpoint", run_folder, "--out", tmp_path, "--json", "-")
+    document = json.loads(outcome.stdout)
+    assert document["success"]
+    assert document["psnr"] > 60
+    assert (document["unknowns"], document["client"], document["round"]) == (64, 2, 1)
+    with np.load(tmp_path / "arrays.npz") as arrays:
+        np.testing.assert_allclose(arrays["reconstruction"], arrays["original"], atol=1e-3)
+    assert (tmp_path / "attack.png").read_bytes().startswith(b"\x89PNG")
+    assert json.loads((tmp_path / "attack.json").read_text()) == document
+
+
+def test_frame_beside_its_weights_needs_no_checkpoint(run_folder, tmp_path):
+    frame = run_folder / "capture" / "round-0001" / "client-0000.frame"
+    assert "recovered" in invoke(attack_app, "--frame", frame, "--out", tmp_path).stderr
+
+
+@pytest.mark.parametrize("name", ["missing.frame", "client-0001.txt"])
+def test_wrong_frames_are_refused(run_folder, tmp_path, name):
+    folder = run_folder / "capture" / "round-0001"
+    (folder / "client-0001.txt").write_bytes((folder / "client-0001.frame").read_bytes())
+    with pytest.raises(InputError):
+        invoke(attack_app, "--frame", folder / name, "--out", tmp_path)
+
+
+def test_frame_without_weights_is_refused(run_folder, tmp_path):
+    frame = tmp_path / "client-0001.frame"
+    frame.write_bytes((run_folder / "capture" / "round-0001" / "client-0001.frame").read_bytes())
+    with pytest.raises(InputError, match="checkpoint"):
+        invoke(attack_app, "--frame", frame, "--out", tmp_path)
+    with pytest.raises(InputError, match="captured"):
+        invoke(attack_app, "--checkpoint", run_folder, "--out", tmp_path)
+
+
+def test_synthetic_message(tmp_path):
+    outcome = invoke(attack_app, "--family", "countsketch", "--out", tmp_path, "--json", "-")
+    assert json.loads(outcome.stdout)["success"]
+
+
+def test_audit_document_page_and_gate(tmp_path):
+    options = ["--family", "countsketch", "--seeds", 2, "--delta", "1e-5", "--html", tmp_path / "a.html"]
+    outcome = invoke(audit_app, *options, "--json", "-", "--fail-above", 30)
+    assert outcome.exit_code == 1
+    document = json.loads(outcome.stdout)
+    assert document["verdict"] == "recovered"
+    assert document["success_rate"] == 1.0
+    assert len(document["wilson"]) == 2
+    assert {"phase_diagram", "psnr_over_rounds", "landscape", "settings"} <= document.keys()
+    page = (tmp_path / "a.html").read_text()
+    assert "Leakage audit: recovered" in page
+    assert "http://" not in page.replace("http://www.w3.org", "")
+    assert "cannot hold" in page
+
+
+def test_audit_passes_the_gate_when_noise_wins(tmp_path):
+    options = ["--family", "countsketch", "--seeds", 1, "--no-curves", "--noise-std", 0.2, "--solvers", "prior"]
+    outcome = invoke(audit_app, *options, "--json", tmp_path / "a.json", "--fail-above", 25)
+    assert outcome.exit_code == 0
+    assert json.loads((tmp_path / "a.json").read_text())["verdict"] == "noise-limited"
+    assert "verdict: noise-limited" in outcome.stderr
+
+
+@pytest.mark.parametrize(
+    "wrong", [["--noise-at", "moon"], ["--local-steps", 3], ["--compression", 0.5], ["--solvers", "newton"]]
+)
+def test_audit_refuses_nonsense(wrong):
+    with pytest.raises(InputError):
+        invoke(audit_app, "--seeds", 1, "--no-curves", *wrong)
