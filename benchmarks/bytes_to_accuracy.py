@@ -20,7 +20,6 @@ import torch
 import typer
 from rich.console import Console
 
-from desketch.baselines.compare import Result
 from desketch.baselines.methods import METHODS, find_methods
 from desketch.baselines.store import Store
 from desketch.baselines.trial import Limits
@@ -120,23 +119,25 @@ def _run(name: str, part: Part, task: Task, *, only: Sequence[str], seeds: int) 
     )
     limits = Limits(target=TARGET, rounds=part.rounds)
     store = Store(ROOT / "runs" / "bytes_to_accuracy" / f"{name}.json")
-    results: list[Result] = []
     with Console(stderr=True).status(name) as status:
         for method in find_methods(list(only or part.methods)):
-            results += compare_methods(
+            (result,) = compare_methods(
                 problem, [method], seeds=seeds, limits=limits, store=store, untuned=part.untuned, status=status
             )
-            row = results[-1].row()
+            row = result.row()
             kilobytes = f"{row['bytes'] / 1e3:.1f} kB" if row["bytes"] else "never"
             print(name, row["method"], kilobytes, row["rounds_by_seed"], dict(row["setting"]), row["average_last"])
-            if not only:
-                _write(name, {"mark": part.mark, **summary(problem, results, limits=limits)})
+            everything = json.loads(RESULT.read_text()) if RESULT.exists() else {"parts": {}}
+            rows = {row["method"]: row for row in everything["parts"].get(name, {}).get("methods", [])} | {
+                method.name: row
+            }
+            ordered = [rows[known] for known in METHODS if known in rows]
+            everything["parts"][name] = {"mark": part.mark, **summary(problem, ordered, limits=limits)}
+            _write(everything)
 
 
-def _write(name: str, part: dict[str, Any]) -> None:
-    everything = json.loads(RESULT.read_text()) if RESULT.exists() else {"parts": {}}
+def _write(everything: dict[str, Any]) -> None:
     everything["command"] = "python benchmarks/bytes_to_accuracy.py headline k20 noniid cnn wide --data FOLDER"
-    everything["parts"][name] = part
     RESULT.parent.mkdir(parents=True, exist_ok=True)
     temporary = RESULT.with_suffix(f".{os.getpid()}.tmp")
     temporary.write_text(json.dumps(everything, indent=1) + "\n")

@@ -66,11 +66,6 @@ class Result:
     target: float
     trials: Sequence[Trial]
 
-    def costs(self) -> dict[int, float]:
-        """Bytes of one client, both ways, until the target is held, by seed; seeds that never hold it are missing."""
-        reached = {trial.seed: trial.reached(self.target, self.choice.average) for trial in self.trials}
-        return {seed: point.bytes for seed, point in reached.items() if point}
-
     def row(self) -> dict[str, Any]:
         """The result as one JSON object."""
         points = [trial.reached(self.target, self.choice.average) for trial in self.trials]
@@ -135,10 +130,9 @@ def measure(
     return Result(method, choice, limits.target, trials)
 
 
-def ratio(baseline: Result, ours: Result) -> Interval | None:
-    """How many times fewer bytes ``ours`` needs, paired by seed; None where no seed has both."""
-    theirs, mine = baseline.costs(), ours.costs()
-    return Interval.of([theirs[seed] / mine[seed] for seed in theirs if seed in mine])
+def ratio(theirs: Sequence[float | None], ours: Sequence[float | None]) -> Interval | None:
+    """How many times fewer bytes ``ours`` needs, paired by seed; seeds that one of them lacks are left out."""
+    return Interval.of([a / b for a, b in zip(theirs, ours, strict=False) if a and b])
 
 
 def _costs(trials: Sequence[Trial], target: float) -> list[tuple[float, tuple[Trial, int]]]:

@@ -86,10 +86,11 @@ def compare_methods(
     return results
 
 
-def summary(problem: Problem, results: Sequence[Result], *, limits: Limits) -> dict[str, Any]:
+def summary(problem: Problem, rows: Sequence[dict[str, Any]], *, limits: Limits) -> dict[str, Any]:
     """One JSON object: a row per method, and how many times fewer bytes desketch needs than each of the others."""
-    ours = next((result for result in results if result.method.name == "desketch"), None)
-    ratios = {r.method.name: _interval(ratio(r, ours)) for r in results if ours and r is not ours}
+    costs = {row["method"]: row["bytes_by_seed"] for row in rows}
+    ours = costs.pop("desketch", [])
+    ratios = {name: _interval(ratio(theirs, ours)) for name, theirs in costs.items()}
     return {
         "problem": problem.name,
         "target": limits.target,
@@ -97,7 +98,7 @@ def summary(problem: Problem, results: Sequence[Result], *, limits: Limits) -> d
         "evaluated_every": limits.every,
         "max_rounds": limits.rounds,
         "interval": "geometric mean over seeds, 95% Student interval on the log scale; ratios are paired by seed",
-        "methods": [result.row() for result in results],
+        "methods": list(rows),
         "times_fewer_bytes": ratios,
     }
 
@@ -153,7 +154,10 @@ def compare(
             untuned=[method.name for method in plain],
             status=status,
         )
-    report = {"command": " ".join(["desketch", *sys.argv[1:]]), **summary(problem, results, limits=limits)}
+    report = {
+        "command": " ".join(["desketch", *sys.argv[1:]]),
+        **summary(problem, [result.row() for result in results], limits=limits),
+    }
     _write(out / "compare.json", json.dumps(report, indent=1))
     from desketch.report.comparison import plot_comparison
 
