@@ -61,8 +61,8 @@ def test_torch_and_numpy_agree_and_keep_their_kind(sketch_of, numbers, dtype):
 
 
 def test_float32_agrees_with_float64(sketch_of, numbers):
-    R = sketch_of(5000, 300)
-    g, s = numbers(5000), numbers(300)
+    R = sketch_of(5000, 100)
+    g, s = numbers(5000), numbers(100)
     np.testing.assert_allclose(R.sketch(g.astype("f4")), R.sketch(g), atol=2e-6 * np.linalg.norm(R.sketch(g)))
     np.testing.assert_allclose(R.desketch(s.astype("f4")), R.desketch(s), atol=2e-6 * np.linalg.norm(s) * 4)
 
@@ -75,6 +75,9 @@ def test_desketch_add_is_in_place(sketch_of, numbers, kind):
     target = kind(w.copy())
     assert R.desketch_add_(target, kind(s), 0.25) is target
     np.testing.assert_allclose(np.asarray(target), expected, atol=1e-12)
+    reused = kind(np.full((2, 1000), np.nan))
+    assert R.desketch(kind(s), out=reused) is reused
+    np.testing.assert_array_equal(np.asarray(reused), R.desketch(s))
     strided = np.zeros((1000, 2)).T
     R.desketch_add_(strided, s)
     np.testing.assert_allclose(strided, R.desketch(s), atol=1e-12)
@@ -121,7 +124,7 @@ def test_small_b_falls_back_and_says_so():
 
 
 def test_srht_in_segments_is_one_hadamard_transform(path, numbers):
-    d, b = 40_000, 300
+    d, b = 40_000, 20
     R = desketch.draw("srht", d=d, b=b, key=desketch.Key(3))
     assert R.distribution.segment < R.distribution.n
     g = numbers(d)

@@ -17,6 +17,8 @@ __all__ = ["FAMILIES", "Family", "Sketch", "draw", "family"]
 
 _REGISTRY: dict[str, type[Family]] = {c.name: c for c in (Gaussian, Srht, Ams, CountSketch, Sparse1, Sparse2, Uniform)}
 
+_OPTIONS = {name: tuple(f.name for f in fields(c) if f.name not in ("d", "b")) for name, c in _REGISTRY.items()}
+
 FAMILIES: tuple[str, ...] = tuple(_REGISTRY)
 
 
@@ -24,10 +26,10 @@ def family(name: str, *, d: int, b: int, **options: Any) -> Family:
     """The distribution itself, not yet drawn: its alpha needs no key."""
     if name not in _REGISTRY:
         raise SketchError(f"unknown sketch family {name!r}; choose one of {', '.join(FAMILIES)}")
-    known = [f.name for f in fields(_REGISTRY[name]) if f.name not in ("d", "b")]
-    unknown = sorted(set(options) - set(known))
-    if unknown:
-        raise SketchError(f"{name} has no option {', '.join(unknown)}; its options: {', '.join(known) or 'none'}")
+    known = _OPTIONS[name]
+    for option in options:
+        if option not in known:
+            raise SketchError(f"{name} has no option {option}; its options: {', '.join(known) or 'none'}")
     return _REGISTRY[name](d=d, b=b, **options)
 
 

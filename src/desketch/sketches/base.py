@@ -121,12 +121,17 @@ class Sketch:
         """R g: ``(..., d) -> (..., b)``; torch or NumPy in, same kind out, differentiable."""
         return self._call(g, self.d, "g", transpose=False)
 
-    def desketch(self, s: Any) -> Any:
-        """Rᵀ s: ``(..., b) -> (..., d)``; torch or NumPy in, same kind out, differentiable."""
-        return self._call(s, self.b, "s", transpose=True)
+    def desketch(self, s: Any, *, out: Any = None) -> Any:
+        """Rᵀ s: ``(..., b) -> (..., d)``; torch or NumPy in, same kind out, differentiable; into ``out`` if given."""
+        if out is None:
+            return self._call(s, self.b, "s", transpose=True)
+        return self._desketch_into(out, s, 1.0, add=False)
 
     def desketch_add_(self, w: Any, s: Any, scale: float = 1.0) -> Any:
         """``w += scale * Rᵀ s`` in place, without an intermediate d-vector; returns w."""
+        return self._desketch_into(w, s, float(scale), add=True)
+
+    def _desketch_into(self, w: Any, s: Any, scale: float, *, add: bool) -> Any:
         if self._check(w, self.d, "w") is not self._check(s, self.b, "s") or w.dtype != s.dtype:
             raise SketchError(f"w and s must be of one kind and dtype, got {w.dtype} and {s.dtype}; convert s first")
         if w.shape[:-1] != s.shape[:-1]:
@@ -135,10 +140,10 @@ class Sketch:
             )
         arrays = (w, s) if isinstance(w, np.ndarray) else _tensors().arrays(w, s)
         if self._plan is None or arrays is None or not arrays[0].flags.c_contiguous:
-            w += self.desketch(s * scale)
+            w[...] = w + self.desketch(s * scale) if add else self.desketch(s)
             return w
         w_rows, s_rows = arrays[0].reshape(-1, self.d), np.ascontiguousarray(arrays[1]).reshape(-1, self.b)
-        self._plan.desketch(s_rows, w_rows, float(scale), True, compiled.workers(w_rows.size, self._threads))
+        self._plan.desketch(s_rows, w_rows, scale, add, compiled.workers(w_rows.size, self._threads))
         return w
 
     def to_dense(self) -> npt.NDArray[np.float64]:

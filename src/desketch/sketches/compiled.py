@@ -17,8 +17,9 @@ try:
     _kernels: Any = import_module("desketch._kernels")
 except ImportError:
     _kernels = None
+_ISAS: tuple[str, ...] = tuple(_kernels.isas()) if _kernels else ()
 
-__all__ = ["available", "isa", "plan", "thread_limit", "wanted", "workers"]
+__all__ = ["available", "isa", "isas", "plan", "thread_limit", "wanted", "workers"]
 
 _CHOICES = ("auto", "compiled", "reference")
 _WORK_PER_THREAD = 1 << 18
@@ -41,16 +42,20 @@ def wanted() -> bool:
     return choice != "reference" and _kernels is not None
 
 
+def isas() -> tuple[str, ...]:
+    """The instruction sets usable here, best first."""
+    return _ISAS
+
+
 def isa() -> str:
     """The instruction set that sketches drawn now use."""
-    best: str = _kernels.best_isa()
-    choice = os.environ.get("DESKETCH_ISA", best)
-    if choice not in _kernels.isas():
-        raise SketchError(f"DESKETCH_ISA must be one of {', '.join(_kernels.isas())} on this machine, got {choice!r}")
+    choice = os.environ.get("DESKETCH_ISA") or _ISAS[0]
+    if choice not in _ISAS:
+        raise SketchError(f"DESKETCH_ISA must be one of {', '.join(_ISAS)} on this machine, got {choice!r}")
     return choice
 
 
-def plan(family: str, key: bytes, **sizes: int) -> Any:
+def plan(family: str, key: bytes, **sizes: float) -> Any:
     """Draw the compiled operator of a family."""
     return _kernels.Plan(family, key, isa(), **sizes)
 

@@ -98,7 +98,7 @@ class Gaussian(Family):
 
     def plan(self, key: Key) -> Any:
         """The compiled operator."""
-        return compiled.plan(self.name, key.bits, d=self.d, b=self.b)
+        return compiled.plan(self.name, key.bits, d=self.d, b=self.b, scale=1 / math.sqrt(self.b))
 
 
 @final
@@ -129,4 +129,4 @@ class Ams(Family):
 
     def plan(self, key: Key) -> Any:
         """The compiled operator."""
-        return compiled.plan(self.name, key.bits, d=self.d, b=self.b)
+        return compiled.plan(self.name, key.bits, d=self.d, b=self.b, scale=1 / math.sqrt(self.b))

@@ -75,6 +75,11 @@ class Srht(Family):
         return self.size * -(-self.d // self.size)
 
     @property
+    def scale(self) -> float:
+        """The size of the entries."""
+        return math.sqrt(self.n / self.size / self.b)
+
+    @property
     def alpha(self) -> float:
         """(d - 1)(n - b)/(b (n - 1)) for one transform, n/b - 1 for blocks."""
         if self.block:
@@ -90,13 +95,13 @@ class Srht(Family):
         """Signs, transforms, sampled rows."""
         from desketch.sketches.reference import Hadamard
 
-        scale = math.sqrt(self.n / self.size / self.b)
         rows = subset(key, self.n, self.b)
-        return Hadamard(self.d, self.size, self.segment, scale, rows, signs(key, self.d))
+        return Hadamard(self.d, self.size, self.segment, self.scale, rows, signs(key, self.d))
 
     def plan(self, key: Key) -> Any:
         """The compiled operator."""
-        return compiled.plan(self.name, key.bits, d=self.d, b=self.b, size=self.size, segment=self.segment)
+        sizes = {"d": self.d, "b": self.b, "size": self.size, "segment": self.segment}
+        return compiled.plan(self.name, key.bits, **sizes, scale=self.scale)
 
     def details(self) -> str:
         """The block, if any."""

@@ -48,4 +48,4 @@ class Uniform(Family):
 
     def plan(self, key: Key) -> Any:
         """The compiled operator."""
-        return compiled.plan(self.name, key.bits, d=self.d, b=self.b)
+        return compiled.plan(self.name, key.bits, d=self.d, b=self.b, scale=math.sqrt(self.d / self.b))
