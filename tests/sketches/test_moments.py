@@ -7,7 +7,7 @@ import desketch
 from desketch.sketches import family
 
 KEY = desketch.Key(77)
-DRAWS = 600
+DRAWS = 1500
 
 
 def _draws(case, d, b, n):
