@@ -49,8 +49,10 @@ class Row:
 
 def sampled_row(theorem: str, setting: str, family: str, samples: Array, bound: Array, **flags: bool) -> Row:
     """``samples`` (rounds, seeds) of a quantity whose mean should stay below ``bound`` (rounds,)."""
+    kept = bound >= _PRECISION * bound[0]
+    samples, bound = samples[kept], bound[kept]
     mean, error = samples.mean(1), samples.std(1, ddof=1) / np.sqrt(samples.shape[1])
-    pressed = np.where(bound >= _PRECISION * bound[0], (mean - TOLERANCE * error) / bound, 0.0)
+    pressed = (mean - TOLERANCE * error) / bound
     worst = int(np.argmax(pressed))
     holds = bool(pressed[worst] <= 1 + _ROUNDING)
     return Row(
@@ -60,7 +62,8 @@ def sampled_row(theorem: str, setting: str, family: str, samples: Array, bound: 
 
 def exact_row(theorem: str, setting: str, family: str, expected: Array, bound: Array, **flags: bool) -> Row:
     """``expected`` (rounds,) exact expectations that should stay below ``bound``."""
-    ratio = float(np.max(expected / bound, where=bound >= _PRECISION * bound[0], initial=0.0))
+    kept = bound >= _PRECISION * bound[0]
+    ratio = float(np.max(expected[kept] / bound[kept]))
     return Row(theorem, setting, family, ratio, ratio <= 1 + _ROUNDING, _corrected(flags), "exact", **flags)
 
 
