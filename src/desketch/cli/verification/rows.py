@@ -2,7 +2,8 @@
 
 The rule was fixed before any result was seen. Sampled: a bound holds when mean - 3.3 standard errors <= bound in every
 round. Exact: when the expectation is at most the bound up to rounding. ``worst_ratio`` is measured/bound in the round
-where the statement is pressed hardest.
+where the statement is pressed hardest, that is where the lower limit is highest. One cut came later: rounds whose bound
+has fallen below 1e-12 of the first are left out, since rounding errors exceed it there.
 """
 
 from __future__ import annotations
