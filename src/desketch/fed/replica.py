@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
@@ -58,7 +58,8 @@ class Replica:
                 f"replica at version {self.version} got round {t}, expected {self.version + 1}; ask to catch up"
             )
         if broadcast is not None:
-            self.optimizer.apply(self.w, self.channel.decode_broadcast(t, broadcast))
+            update = self.channel.decode_broadcast(t, broadcast)
+            self.optimizer.apply(self.w, replace(update, vector=update.vector.to(self.w.device)))
         self.version = t
 
     def catch_up(self, package: CatchUp) -> None:
