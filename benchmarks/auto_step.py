@@ -30,7 +30,7 @@ RESULTS = Path(__file__).parent / "results" / "auto_step.json"
 MODELS = ("softmax", "mlp:64", "mlp:512", "cnn")
 PARTITIONS = ("iid", "dirichlet:0.3")
 COMPRESSIONS = (10, 30, 100)
-MULTIPLES = (0.5, 1.0, 2.0, 4.0, 8.0)
+MULTIPLES = (1.0, 2.0, 4.0, 8.0, 16.0)
 RUN: dict[str, Any] = {"clients": 5, "local_steps": 20, "batch_size": 16, "rounds": 40, "codec": "int4", "seed": 0}
 
 

@@ -106,7 +106,9 @@ class RunConfig(_Strict):
     codec: str = Field("sign1", description="numbers on the way up: f32, f16, int8, int4 or sign1")
     codec_down: str | None = Field(None, description="numbers on the way down; default: as on the way up")
     # what the server does
-    server: Literal["sgd", "momentum", "nesterov", "adam", "amsgrad"] = Field("momentum", description="server optimiser")
+    server: Literal["sgd", "momentum", "nesterov", "adam", "amsgrad"] = Field(
+        "momentum", description="server optimiser"
+    )
     eta_global: float | Literal["auto"] = Field("auto", description="server step size, or auto")
     momentum: float | None = Field(None, ge=0, lt=1, description="beta; default 0.9, or 0.5 under the automatic step")
     average: int | Literal["all"] = Field(10, description="evaluate the mean of the last n iterates, or of all (w-bar)")
