@@ -52,6 +52,10 @@ def measure(folder: Path, cell: dict[str, Any]) -> dict[str, Any]:
     scale = cell["compression"] ** -0.5
     grid = {f"{m * scale:.4g}": accuracy(folder, cell, m * scale) for m in MULTIPLES}
     best = max(grid, key=lambda eta: grid[eta])
+    while float(best) == max(map(float, grid)):  # the best must not lie on the grid's upper edge
+        eta = 2 * float(best)
+        grid[f"{eta:.4g}"] = accuracy(folder, cell, eta)
+        best = max(grid, key=lambda eta: grid[eta])
     return {
         **cell,
         **RUN,
