@@ -47,7 +47,9 @@ bench: $(STAMP)  ## measure the kernels and the engine
 	$(BIN)/desketch bench engine --json benchmarks/results/engine.json
 
 docs: $(STAMP)  ## regenerate the tables of README and docs from benchmarks/results
+	$(BIN)/python docs/settings.py
 	$(BIN)/python docs/generate.py
+	$(BIN)/python docs/figures.py
 
 clean:  ## remove everything that was built
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
