@@ -43,13 +43,14 @@ class Wiring:
 
 @dataclass(frozen=True)
 class Method:
-    """A way to move updates, with its grid, and the one setting it uses where nothing may be tuned."""
+    """A way to move updates, with its grid; ``default`` and ``average`` are what it uses where nothing may be tuned."""
 
     name: str
     what: str
     channel: Callable[[Wiring, Setting], Channel]
     grid: tuple[Setting, ...]
     default: Setting | None = None
+    average: int = 1
 
     @property
     def untuned(self) -> Setting:
@@ -116,7 +117,8 @@ _MOMENTUM = _grid(eta_local=(0.1, 0.2), optimizer=("momentum",), eta_global=(10.
 _ALL = (
     Method("fedavg", "every parameter in f32 (McMahan et al., 2017)", _dense("f32"),
            _grid(eta_local=(0.2, 0.4), optimizer=("sgd",), eta_global=(1.0, 2.0))),
-    Method("fedavgm", "FedAvg with server momentum 0.9 (Hsu et al., 2019)", _dense("f32"), _MOMENTUM),
+    Method("fedavgm", "FedAvg with server momentum 0.9 (Hsu et al., 2019)", _dense("f32"), _MOMENTUM,
+           default=_one(eta_local=0.2, optimizer="momentum", eta_global=3.0)),
     Method("fedavgm-f16", "FedAvg with momentum, half precision", _dense("f16"), _MOMENTUM),
     Method("fedavgm-int8", "FedAvg with momentum, 8-bit stochastic rounding (QSGD)", _dense("int8"), _MOMENTUM),
     Method("fedavgm-int4", "FedAvg with momentum, 4-bit stochastic rounding (QSGD)", _dense("int4"), _MOMENTUM),
@@ -134,6 +136,6 @@ _ALL = (
                  eta_global=(0.3, 0.1))),
     Method("desketch", "SRHT sketch, one bit, automatic step (this project)", _desketch,
            _grid(b=(1696, 848), codec=("sign1",), eta_local=(0.2, 0.1), optimizer=("momentum",), eta_global=("auto",)),
-           default=_one(b=4096, codec="sign1", eta_local=0.1, optimizer="momentum", eta_global="auto")),
+           default=_one(b=4096, codec="sign1", eta_local=0.1, optimizer="momentum", eta_global="auto"), average=10),
 )  # fmt: skip
 METHODS: Mapping[str, Method] = MappingProxyType({method.name: method for method in _ALL})

@@ -19,7 +19,7 @@ from rich.table import Table
 from desketch.baselines.compare import Choice, Interval, Result, measure, ratio, tune
 from desketch.baselines.methods import METHODS, Method, find_methods
 from desketch.baselines.store import Store
-from desketch.baselines.trial import AVERAGES, Limits, Problem
+from desketch.baselines.trial import Limits, Problem
 from desketch.errors import ConfigError
 from desketch.fed.client import ClientData
 from desketch.fed.engine import Engine
@@ -68,7 +68,7 @@ def compare_methods(
     untuned: Sequence[str] = (),
     status: Status | None = None,
 ) -> list[Result]:
-    """Tune and measure each method; those in ``untuned`` keep their default and the mean of the last ten iterates."""
+    """Tune and measure each method; those in ``untuned`` keep their defaults."""
 
     def progress(label: str, t: int, accuracy: float) -> None:
         if status:
@@ -77,7 +77,7 @@ def compare_methods(
     results = []
     for method in methods:
         if method.name in untuned:
-            choice = Choice(method.untuned, max(AVERAGES), 0)
+            choice = Choice(method.untuned, method.average, 0)
         else:
             choice = tune(problem, method, limits=limits, store=store, progress=progress)
         results.append(
