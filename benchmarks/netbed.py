@@ -7,6 +7,7 @@ flatters short messages).  No traffic leaves the machine: the bridge has no addr
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import subprocess
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 __all__ = ["Host", "bed", "missing"]
 
 BURST, LATENCY = "16kb", "500ms"
+_SERIAL = itertools.cycle("abcdefgh")
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ def missing() -> str | None:
 @contextmanager
 def bed(hosts: int, rate: str | None) -> Iterator[list[Host]]:
     """Yield ``hosts`` namespaces whose links run at ``rate`` (as ``tc`` writes it: "20mbit"), or unshaped for None."""
-    tag = f"dsk{os.getpid() % 100000}"
+    tag = f"dsk{os.getpid() % 100000}{next(_SERIAL)}"  # a deleted namespace lets go of its names only later
     made = [Host(f"{tag}-{i}", f"{tag}e{i}", f"10.77.0.{i + 1}") for i in range(hosts)]
     bridge = f"{tag}b"
     try:
@@ -77,7 +79,8 @@ def bed(hosts: int, rate: str | None) -> Iterator[list[Host]]:
                 _run(*host.command(["tc", "qdisc", "add", "dev", host.interface, *shape]))
         yield made
     finally:
-        for host in made:
+        for i, host in enumerate(made):
+            subprocess.run(["ip", "link", "del", f"{tag}o{i}"], capture_output=True)
             subprocess.run(["ip", "netns", "del", host.namespace], capture_output=True)
         subprocess.run(["ip", "link", "del", bridge], capture_output=True)
 

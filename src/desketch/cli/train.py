@@ -51,6 +51,7 @@ def train(
     seed: int | None = typer.Option(None, help="Of weights, partition, shuffles and the public key."),
     evaluate_every: int | None = typer.Option(None, help="Rounds between evaluations."),
     checkpoint_every: int | None = typer.Option(None, help="Rounds between checkpoints."),
+    engine: str | None = typer.Option(None, help="What moves the bytes: in-process or flower-sim."),
     device: str | None = typer.Option(None, help="Torch device."),
     capture: str | None = typer.Option(None, metavar="ROUNDS", help="Keep these rounds' frames for an audit: 1,10."),
     tensorboard: bool | None = typer.Option(None, "--tensorboard", help="Also write TensorBoard events."),

@@ -34,6 +34,10 @@ def train_run(
     config: RunConfig, *, out: Path | None = None, resume: bool = False, quiet: bool = True, table: bool = False
 ) -> dict[str, Any]:
     """Run, write the run folder, and return the summary."""
+    if config.engine == "flower-sim":
+        from desketch.cli.train_sim import train_simulated
+
+        return train_simulated(config, out=out or _fresh_folder(config), table=table)
     path = Path(out or config.out or "") if (out or config.out) else _fresh_folder(config)
     setup = prepare(config)
     _limit_threads(setup.model.d)

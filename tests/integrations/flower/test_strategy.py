@@ -17,6 +17,8 @@ from torch import nn
 from desketch.errors import BudgetError, InputError
 from desketch.fed.mechanism import Privacy
 from desketch.integrations.flower import SketchMod, SketchStrategy, record, sketch_mod
+from desketch.privacy.events import Ledger
+from desketch.privacy.record import PrivacyRecord
 
 
 @pytest.fixture(autouse=True)
@@ -199,6 +201,10 @@ class FixedLedger:
 
     def epsilon(self):
         return float(len(self.charged))
+
+    @property
+    def record(self):
+        return PrivacyRecord({"unit": "client"}, Ledger("client", "add-remove"), 1e-5)
 
     def state_dict(self):
         return {"left": self.left, "charged": self.charged}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +12,21 @@ from torch import Tensor
 
 from desketch.fed.channel import SketchChannel
 from desketch.fed.client import client_round
+from desketch.fed.mechanism import Privacy
 from desketch.integrations.flower.agreement import Agreement
-from desketch.integrations.flower.client_session import ClientSession, FolderStore, Store
+from desketch.integrations.flower.client_session import ClientSession, FolderStore
 from desketch.tasks.config import RunConfig
 from desketch.tasks.federation import Setup, prepare
 
-__all__ = ["agreement_of", "client_session", "read_settings", "serve"]
+__all__ = ["ConfiguredTrainer", "agreement_of", "client_session", "read_settings", "serve", "serve_config"]
 
 # settings of the Flower project itself, which are not part of a run's configuration
-EXTRA = {"round_timeout": 300.0, "min_nodes": 1}
+EXTRA: dict[str, float] = {"round_timeout": 300.0, "min_nodes": 1}
 
 
-def read_settings(flat: Mapping[str, Any]) -> tuple[RunConfig, dict[str, Any]]:
+def read_settings(flat: Mapping[str, Any]) -> tuple[RunConfig, dict[str, float]]:
     """The run's configuration, and the extras, from Flower's flat table of settings."""
-    extra = {name: type(default)(flat.get(name, default)) for name, default in EXTRA.items()}
+    extra = {name: float(flat.get(name, default)) for name, default in EXTRA.items()}
     nested: dict[str, Any] = {}
     for name, value in flat.items():
         if name in EXTRA:
@@ -58,48 +60,66 @@ def agreement_of(setup: Setup) -> Agreement:
 
 @dataclass
 class ConfiguredTrainer:
-    """A client whose model, data and local work the configuration describes."""
+    """A client whose model, data, local work and privacy mechanism the configuration describes."""
 
     setup: Setup
     client: int
+
+    @cached_property
+    def privacy(self) -> Privacy | None:
+        """The client's half of the mechanism; its noise is drawn here, from the operating system."""
+        return self.setup.privacy()
 
     def start(self, agreement: Agreement) -> Tensor | None:
         """Return w0: the configuration's seed makes it."""
         return self.setup.model.flatten()
 
     def channel(self, agreement: Agreement) -> SketchChannel:
-        """The run's channel."""
-        return agreement.channel()
+        """The run's channel, which clips and noises sketches under client-level privacy."""
+        return agreement.channel(self.privacy.sketch if self.privacy else None)
 
     def frame(self, t: int, w: Tensor, channel: SketchChannel) -> bytes:
         """`client_round` of the in-process engine, unchanged."""
-        return client_round(self.setup.model, w, self.setup.clients[self.client], self.setup.work, channel, t=t)
+        data = self.setup.clients[self.client]
+        return client_round(self.setup.model, w, data, self.setup.work, channel, t=t, privacy=self.privacy)
 
 
-def client_session(flat: Mapping[str, Any], client: int, folder: Path, store: Store | None = None) -> ClientSession:
+def client_session(flat: Mapping[str, Any], client: int, folder: Path) -> ClientSession:
     """The session of one client of a configured run."""
     setup = prepare(read_settings(flat)[0])
-    return ClientSession(client, ConfiguredTrainer(setup, client), store or FolderStore(folder))
+    return ClientSession(client, ConfiguredTrainer(setup, client), FolderStore(folder))
 
 
-def serve(
-    grid: Any, flat: Mapping[str, Any], folder: Path, on_round: Callable[[dict[str, Any]], None] = lambda row: None
+def serve(grid: Any, flat: Mapping[str, Any], folder: Path) -> None:
+    """Run the server of a Flower project over a grid, with its state and metrics in ``folder``."""
+    config, extra = read_settings(flat)
+    serve_config(grid, config, folder, round_timeout=extra["round_timeout"], min_nodes=extra["min_nodes"])
+
+
+def serve_config(
+    grid: Any,
+    config: RunConfig,
+    folder: Path,
+    *,
+    round_timeout: float = EXTRA["round_timeout"],
+    min_nodes: float = EXTRA["min_nodes"],
+    on_round: Callable[[dict[str, Any]], None] = lambda row: None,
 ) -> None:
-    """Run the server of a configured run over a grid, with its state and metrics in ``folder``."""
+    """Run the server of a configured run over a grid."""
     from flwr.app import ArrayRecord, MetricRecord
 
     from desketch.integrations.flower.layout import to_arrays, to_vector
     from desketch.integrations.flower.strategy import SketchStrategy
 
-    config, extra = read_settings(flat)
     setup = prepare(config)
     deal = agreement_of(setup)
     strategy = SketchStrategy(
         fraction_train=config.fraction,
-        min_available_nodes=extra["min_nodes"],
+        min_available_nodes=int(min_nodes),
         clients=config.clients,
         seed=config.seed,
-        round_timeout=extra["round_timeout"],
+        privacy=setup.privacy(),
+        round_timeout=round_timeout,
         folder=folder,
         agreement=deal,
         on_round=on_round,

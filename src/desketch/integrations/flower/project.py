@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from desketch.errors import ConfigError
@@ -58,7 +59,7 @@ __all__ = ["app"]
 }
 
 
-def write_project(folder: Path, config: RunConfig, extra: Mapping[str, float | int] = {}) -> None:
+def write_project(folder: Path, config: RunConfig, extra: Mapping[str, Any] = MappingProxyType({})) -> None:
     """Write the project of a configured run into ``folder``."""
     name = folder.name.lower().replace("_", "-").strip("-.") or "desketch-run"
     package = folder / APP

@@ -22,14 +22,20 @@ from desketch.errors import RunError
 
 __all__ = ["ask", "receive", "send"]
 
+FACTORY = "desketch.integrations.flower.party:client_session"
 START_SECONDS = 120.0
 _LENGTH = struct.Struct("<Q")
 
 
-def ask(folder: Path, request: bytes, *, client: int, config: dict[str, Any], guardian: int) -> bytes:
-    """Hand the request to the worker of this folder and return its answer."""
+def ask(
+    folder: Path, request: bytes, *, client: int, config: dict[str, Any], guardian: int, factory: str = FACTORY
+) -> bytes:
+    """Hand the request to the worker of this folder and return its answer.
+
+    ``factory`` is "module:function"; called once with (config, client, folder), it makes what answers requests.
+    """
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    head = json.dumps({"client": client, "config": config, "guardian": guardian}).encode()
+    head = json.dumps({"client": client, "config": config, "guardian": guardian, "factory": factory}).encode()
     with _connect(folder) as link:
         send(link, head)
         send(link, request)

@@ -7,7 +7,6 @@ once: by message, by client and by round.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -17,11 +16,13 @@ from torch import Tensor
 
 from desketch.errors import RunError, WireError
 from desketch.fed.channel import ServerStep
+from desketch.fed.checkpoint import write_atomically
 from desketch.fed.mechanism import Privacy
 from desketch.fed.server import Server
 from desketch.fed.state import pack, unpack
 from desketch.integrations.flower.agreement import Agreement
 from desketch.integrations.flower.protocol import Order, Reply, State, half
+from desketch.privacy.record import write_record
 
 __all__ = ["Outcome", "RoundReport", "ServerSession"]
 
@@ -93,6 +94,8 @@ class ServerSession:
         if self.privacy:
             self.privacy.ledger.charge(self.t + 1)
             self.save()
+            if self._path is not None:
+                write_record(self._path.with_name("privacy.json"), self.privacy.ledger.record)
 
     def order(self, node: int, *, train: bool = True) -> bytes:
         """The order for a node: what its client confirmed decides what it carries."""
@@ -172,9 +175,7 @@ class ServerSession:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         ledger = self.privacy.ledger.state_dict() if self.privacy else None
         state = {"agreement": self.agreement.to_json(), "server": self.server.state_dict(), "ledger": ledger}
-        partial = self._path.with_suffix(".tmp")
-        partial.write_bytes(pack(state))
-        os.replace(partial, self._path)
+        write_atomically(self._path, pack(state))
 
     def _resume(self) -> bool:
         if self._path is None or not self._path.exists():

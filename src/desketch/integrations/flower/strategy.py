@@ -232,7 +232,8 @@ class SketchStrategy(Strategy):  # type: ignore[misc]  # flwr is not typed here
         sampled = self.privacy.sketch.sample(self.clients) if self.privacy and self.privacy.sketch else None
         chosen = set(self._attendance.cohort(self._session.t + 1, self.clients) if sampled is None else sampled)
         known = self._session.clients
-        return [node for node in nodes if node not in known or known[node] in chosen]
+        welcome = not self.privacy and self.fraction_train == 1  # then whoever is there may train, known or not
+        return [node for node in nodes if (known[node] in chosen if node in known else welcome)]
 
     def _wait(self, grid: Grid) -> list[int]:
         """The connected nodes, once there are enough of them."""

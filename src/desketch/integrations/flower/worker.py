@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import traceback
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +32,11 @@ class Worker:
 
     def answer(self, head: dict[str, Any], request: bytes) -> bytes:
         """The session's answer to an order."""
-        from desketch.integrations.flower.party import client_session
-
-        wanted = json.dumps([head["client"], head["config"]], sort_keys=True)
+        wanted = json.dumps([head["factory"], head["client"], head["config"]], sort_keys=True)
         if self._built is None or self._built[0] != wanted:
-            self._built = wanted, client_session(head["config"], head["client"], self.folder)
+            module, _, function = head["factory"].partition(":")
+            build = getattr(import_module(module), function)
+            self._built = wanted, build(head["config"], head["client"], self.folder)
         answer: bytes = self._built[1].answer(request)
         return answer
 

@@ -1,0 +1,89 @@
+"""The same configuration on Flower's Ray simulation: the same sessions, frames and weights as any other engine."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any
+
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
+
+from desketch.integrations.flower import record
+from desketch.integrations.flower.client_session import ClientSession, FolderStore
+from desketch.integrations.flower.identity import client_id
+from desketch.tasks.config import RunConfig
+
+__all__ = ["simulate"]
+
+
+def simulate(config: RunConfig, folder: Path, *, on_round: Callable[[dict[str, Any]], None] = lambda row: None) -> None:
+    """Run the configuration with one virtual SuperNode a client; the server's state and rows end up in ``folder``."""
+    os.environ |= {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+    from flwr.simulation import run_simulation
+
+    with tempfile.TemporaryDirectory(prefix="desketch-sim-") as states:
+        failure: list[BaseException] = []
+        run_simulation(
+            server_app=_server(config, folder, on_round, failure),
+            client_app=_client(config.model_dump_json(), states),
+            num_supernodes=config.clients,
+            backend_config={
+                "init_args": {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"},
+                "client_resources": {"num_cpus": 1},
+            },
+        )
+        if failure:
+            raise failure[0]
+
+
+def _server(
+    config: RunConfig, folder: Path, on_round: Callable[[dict[str, Any]], None], failure: list[BaseException]
+) -> ServerApp:
+    app = ServerApp()
+
+    @app.main()  # type: ignore[untyped-decorator]  # flwr is not typed here
+    def main(grid: Grid, context: Context) -> None:
+        from desketch.integrations.flower.party import serve_config
+
+        try:
+            serve_config(grid, config, folder, min_nodes=config.clients, on_round=on_round)
+        except Exception as error:  # Flower's thread would only log it
+            failure.append(error)
+
+    return app
+
+
+def _client(settings: str, states: str) -> ClientApp:
+    """A ClientApp that runs inside Ray's actors: sessions come and go, their stores stay."""
+    app = ClientApp()
+
+    @app.train()  # type: ignore[untyped-decorator]  # flwr is not typed here
+    def train(message: Message, context: Context) -> Message:
+        client = client_id(context)
+        store = FolderStore(Path(states) / str(client))
+        session = ClientSession(client, _trainer(settings, client), store)
+        return Message(record.content(session.answer(record.read(message))), reply_to=message)
+
+    return app
+
+
+@cache
+def _trainer(settings: str, client: int) -> Any:
+    from desketch.integrations.flower.party import ConfiguredTrainer
+
+    return ConfiguredTrainer(_setup(settings), client)
+
+
+@lru_cache(maxsize=1)
+def _setup(settings: str) -> Any:
+    import torch
+
+    from desketch.tasks.federation import prepare
+
+    torch.set_num_threads(1)
+    return prepare(RunConfig.model_validate_json(settings))
