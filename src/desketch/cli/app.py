@@ -20,6 +20,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("Train a model across clients; every message is a sketch.", "desketch.cli.train"),
     "account": ("State the epsilon of a run, or calibrate its noise.", "desketch.cli.account"),
     "attack": ("Rebuild private examples from a captured message.", "desketch.cli.attack"),
+    "audit-dp": ("Attack the private mechanisms and check their claims.", "desketch.cli.audit_dp"),
     "audit": ("Say what a configuration's messages give away.", "desketch.cli.audit"),
     "bench": ("Measure the kernels or the engine against peers.", "desketch.cli.bench"),
     "deploy": ("Write a Flower deployment, or try one on this machine.", "desketch.cli.deploy"),
