@@ -164,23 +164,18 @@ class Srht {
       else fwht<T>(scratch + i, segment_);
   }
 
-  template <class T> void write_signed(const T* x, T* out, size_t first, size_t length, bool add) const {
+  template <class T> void write_signed(T* x, T* out, size_t first, size_t length, bool add) const {
     constexpr size_t L = size_t(kLanes<T>);
     uint64_t words[64];
-    const bool streams = !add && can_stream(out + first, d_);
-    for (size_t i = 0; i < length && first + i < d_; i += kSuper) {
-      const size_t at = first + i, have = std::min<size_t>(kSuper, d_ - at), whole = have / 64 * 64;
-      signs_.superblock(uint32_t(at / kSuper), words);
-      for (size_t l = 0; l < whole; l += L) {
-        const vec<T> y = flip(load<T>(x + i + l), words[l >> 6] >> (l & 63));
-        if (add) store<T>(out + at + l, load<T>(out + at + l) + y);
-        else if (streams) stream<T>(out + at + l, y);
-        else store<T>(out + at + l, y);
-      }
-      for (size_t l = whole; l < have; ++l) {
-        const T y = flip_one(x[i + l], uint32_t(words[l >> 6] >> (l & 63) & 1));
-        out[at + l] = add ? out[at + l] + y : y;
-      }
+    const bool streams = !add && worth_streaming(d_);
+    for (size_t i = 0; i < length && first + i < d_; i += kSuper, x += kSuper) {
+      T* to = out + first + i;
+      const size_t have = std::min<size_t>(kSuper, d_ - first - i);
+      signs_.superblock(uint32_t((first + i) / kSuper), words);
+      for (size_t l = 0; l < kSuper; l += L) store<T>(x + l, flip(load<T>(x + l), words[l >> 6] >> (l & 63)));
+      if (streams) stream_copy(x, to, have);
+      else if (add) for (size_t l = 0; l < have; ++l) to[l] += x[l];
+      else std::copy_n(x, have, to);
     }
     end_streams();
   }
@@ -226,18 +221,27 @@ class Srht {
       }
   }
 
+#if defined(__AVX512F__)
+  // Where rows k .. k + 15 lie in a segment, and their signs (-1)^<hi, segment> as top bits.
+  struct Sixteen { __m512i lo, sign; };
+  Sixteen sixteen(size_t k, uint32_t segment) const {
+    const uint32_t mask = uint32_t(count_ - 1);
+    const __m512i r = _mm512_loadu_si512(&rows_[k]);
+    __m512i f = _mm512_and_si512(r, _mm512_set1_epi32(int(mask & segment)));
+    for (int shift = 16; shift; shift >>= 1)
+      if ((mask >> shift) != 0 || shift == 1) f = _mm512_xor_si512(f, _mm512_srl_epi32(f, _mm_cvtsi32_si128(shift)));
+    return {_mm512_srl_epi32(r, _mm_cvtsi32_si128(int(shift_))), _mm512_slli_epi32(f, 31)};
+  }
+#endif
+
   template <class T> void collect(const T* scratch, uint32_t segment, T* sum) const {
     const uint32_t mask = uint32_t(count_ - 1);
     size_t k = 0;
 #if defined(__AVX512F__)
     if constexpr (sizeof(T) == 4)
       for (; k + 16 <= b_; k += 16) {
-        const __m512i r = _mm512_loadu_si512(&rows_[k]);
-        __m512i f = _mm512_and_si512(r, _mm512_set1_epi32(int(mask & segment)));
-        for (int shift = 16; shift; shift >>= 1)
-          if ((mask >> shift) != 0 || shift == 1) f = _mm512_xor_si512(f, _mm512_srl_epi32(f, _mm_cvtsi32_si128(shift)));
-        const __m512 x = _mm512_i32gather_ps(_mm512_srl_epi32(r, _mm_cvtsi32_si128(int(shift_))), scratch, 4);
-        const __m512i y = _mm512_xor_si512(_mm512_castps_si512(x), _mm512_slli_epi32(f, 31));
+        const Sixteen r = sixteen(k, segment);
+        const __m512i y = _mm512_xor_si512(_mm512_castps_si512(_mm512_i32gather_ps(r.lo, scratch, 4)), r.sign);
         _mm512_storeu_ps(sum + k, _mm512_add_ps(_mm512_loadu_ps(sum + k), _mm512_castsi512_ps(y)));
       }
 #endif
@@ -253,16 +257,23 @@ class Srht {
   }
 
   template <class T> void scatter_rows(const T* s, uint32_t segment, std::vector<T>& scratch) const {
-    const auto sign = flips<T>(segment);
     const uint32_t mask = uint32_t(count_ - 1);
-    for (size_t k = 0; k < b_; ++k) {
-      typename Bits<T>::type u;
-      T x = s[k];
-      std::memcpy(&u, &x, sizeof u);
-      u ^= sign[rows_[k] & mask];
-      std::memcpy(&x, &u, sizeof u);
-      scratch[rows_[k] >> shift_] += x;
-    }
+    T* to = scratch.data();
+    size_t k = 0;
+#if defined(__AVX512F__)
+    if constexpr (sizeof(T) == 4)
+      for (; k + 16 <= b_; k += 16) {
+        const Sixteen r = sixteen(k, segment);
+        alignas(64) uint32_t lo[16];
+        alignas(64) T x[16];
+        _mm512_store_si512(lo, r.lo);
+        _mm512_store_si512(x, _mm512_xor_si512(_mm512_loadu_si512(s + k), r.sign));
+#pragma GCC unroll 16
+        for (int l = 0; l < 16; ++l) to[lo[l]] += x[l];
+      }
+#endif
+    const auto sign = flips<T>(segment);
+    for (; k < b_; ++k) to[rows_[k] >> shift_] += flip_one(s[k], uint32_t(sign[rows_[k] & mask] != 0));
   }
 
   size_t d_, b_, size_, segment_;

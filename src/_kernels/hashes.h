@@ -1,7 +1,5 @@
 // The hash families of spec v1: signs (a BCH code), buckets (a linear hash) and samples, each with Philox on top.
 #pragma once
-#include <algorithm>
-
 #include "simd.h"
 
 namespace desketch::ISA {
@@ -134,6 +132,9 @@ class Buckets {
   uint32_t modulus_, a_[32], low_[64];
 };
 
+// Where the lowest bit is; anything if there is none.
+inline uint32_t first_bit(uint64_t word) { return uint32_t(__builtin_ctzll(word | uint64_t(1) << 63)); }
+
 // b of n numbers, uniformly without replacement, ascending: the first different values of the sample stream.
 inline std::vector<uint32_t> sample_rows(const uint32_t key[4], int64_t n, int64_t b) {
   const int64_t draws = std::min(b, n - b);
@@ -167,10 +168,17 @@ inline std::vector<uint32_t> sample_rows(const uint32_t key[4], int64_t n, int64
     }
   }
   const uint64_t invert = draws == b ? 0 : ~uint64_t(0);
+  rows.resize(size_t(b) + 64);  // two are written whether there or not: words with more bits are rare
   size_t k = 0;
-  for (size_t i = 0; i < taken.size(); ++i)
-    for (uint64_t word = taken[i] ^ invert; word && k < size_t(b); word &= word - 1)
-      rows[k++] = uint32_t(i << 6) + uint32_t(__builtin_ctzll(word));
+  for (size_t i = 0; i < taken.size() && k < size_t(b); ++i) {
+    const uint64_t word = taken[i] ^ invert, after = word & (word - 1);
+    const uint32_t base = uint32_t(i << 6);
+    rows[k] = base + first_bit(word), rows[k + 1] = base + first_bit(after);
+    size_t j = k + 2;
+    for (uint64_t rest = after & (after - 1); rest; rest &= rest - 1) rows[j++] = base + first_bit(rest);
+    k += size_t(__builtin_popcountll(word));
+  }
+  rows.resize(size_t(b));
   return rows;
 }
 

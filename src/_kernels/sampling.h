@@ -31,18 +31,26 @@ class Uniform {
     parallel(n * spans, threads, [&](size_t item) {
       const size_t v = item / spans, first = item % spans * kSpan, last = std::min(d_, first + kSpan);
       T* w = out + v * d_;
-      if (!add) clear(w + first, last - first);
       size_t k = size_t(std::lower_bound(rows_.begin(), rows_.end(), uint32_t(first)) - rows_.begin());
-      for (; k < b_ && rows_[k] < last; ++k) {
-        const T x = flip_one(s[v * b_ + k] * outer * inner, sign(k));
-        w[rows_[k]] = add ? w[rows_[k]] + x : x;
+      auto entry = [&](size_t i) { return flip_one(s[v * b_ + i] * outer * inner, sign(i)); };
+      if (add) {
+        for (; k < b_ && rows_[k] < last; ++k) w[rows_[k]] += entry(k);
+        return;
       }
+      alignas(64) T stage[kSuper] = {};  // zero but for the rows of one superblock
+      for (size_t at = first; at < last; at += kSuper) {
+        const size_t end = std::min<size_t>(last, at + kSuper), begin = k;
+        for (; k < b_ && rows_[k] < end; ++k) stage[rows_[k] - at] = entry(k);
+        if (worth_streaming(d_)) stream_copy(stage, w + at, end - at);
+        else std::copy_n(stage, end - at, w + at);
+        for (size_t i = begin; i < k; ++i) stage[rows_[i] - at] = T(0);
+      }
+      end_streams();
     });
   }
 
  private:
   static constexpr size_t kSpan = 1 << 16, kAhead = 32;
-  template <class T> static void clear(T* p, size_t count) { std::memset(p, 0, count * sizeof(T)); }
   uint32_t sign(size_t k) const { return uint32_t(signs_[k >> 6] >> (k & 63) & 1); }
   size_t d_, b_;
   double scale_;

@@ -2,6 +2,7 @@
 //
 // Everything here is exact (integer operations, IEEE additions), so every instruction set gives the same bits.
 #pragma once
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -46,8 +47,15 @@ template <class T> inline void stream(T* p, vec<T> v) {
   store(p, v);
 #endif
 }
-template <class T> inline bool can_stream(const T* p, size_t count) {
-  return kVectorBytes > 16 && count >= (size_t(1) << 20) && reinterpret_cast<uintptr_t>(p) % kVectorBytes == 0;
+inline bool worth_streaming(size_t count) { return kVectorBytes > 16 && count >= (size_t(1) << 20); }
+// Copy n numbers past the caches to any address: whole cache lines are streamed, the ends are stored.
+template <class T> inline void stream_copy(const T* x, T* out, size_t n) {
+  constexpr size_t L = size_t(kLanes<T>), kLine = 64;
+  const size_t head = std::min(n, (kLine - reinterpret_cast<uintptr_t>(out) % kLine) % kLine / sizeof(T));
+  const size_t body = (n - head) / (kLine / sizeof(T)) * (kLine / sizeof(T));
+  std::copy_n(x, head, out);
+  for (size_t i = head; i < head + body; i += L) stream<T>(out + i, load<T>(x + i));
+  std::copy(x + head + body, x + n, out + head + body);
 }
 inline void end_streams() {
 #if defined(__AVX512F__) || defined(__AVX2__)

@@ -173,24 +173,23 @@ class Sparse {
     }
   }
 
+  // Superblock p of w: staged and streamed where w is long, else in place.
   template <class T> void take(Hashes& h, const T* table, size_t p, T* w, bool add) const {
     T* out = w + p * kSuper;
-    const size_t blocks = blocks_in(p);
-    const bool streams = !add && can_stream(out, size_t(d_));
-    for (size_t r = 0; r < blocks; ++r, out += 64) {
+    const size_t blocks = blocks_in(p), have = std::min<size_t>(kSuper, size_t(d_) - p * kSuper);
+    const bool streams = !add && worth_streaming(size_t(d_)), staged = streams || have % 64;
+    alignas(64) T stage[kSuper];
+    if (add && staged) std::copy_n(out, have, stage);
+    T* to = staged ? stage : out;
+    for (size_t r = 0; r < blocks; ++r) {
       if (!blocked_) offsets(uint32_t(64 * p + r), h.rows.data());
-      if (p * kSuper + 64 * r + 64 <= size_t(d_)) {
-        take_block(h, r, table, out, add, streams);
-        continue;
-      }
-      T padded[64] = {};
-      take_block(h, r, table, padded, false, false);
-      const size_t have = size_t(d_) - p * kSuper - 64 * r;
-      for (size_t l = 0; l < have; ++l) out[l] = add ? out[l] + padded[l] : padded[l];
+      take_block(h, r, table, to + 64 * r, add);
     }
+    if (streams) stream_copy(stage, out, have);
+    else if (staged) std::copy_n(stage, have, out);
   }
 
-  template <class T> void take_block(const Hashes& h, size_t r, const T* table, T* out, bool add, bool streams) const {
+  template <class T> void take_block(const Hashes& h, size_t r, const T* table, T* out, bool add) const {
     constexpr int L = kLanes<T>;
     T gathered[64];
     vec<T> sum[64 / L];
@@ -209,9 +208,7 @@ class Sparse {
       }
     }
     for (int l = 0; l < 64 / L; ++l) {
-      if (add) store<T>(out + l * L, load<T>(out + l * L) + sum[l]);
-      else if (streams) stream<T>(out + l * L, sum[l]);
-      else store<T>(out + l * L, sum[l]);
+      store<T>(out + l * L, add ? load<T>(out + l * L) + sum[l] : sum[l]);
     }
   }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from desketch.cli.bench_engine import engine
+from desketch.cli.bench_kernels import kernels
 
 app = typer.Typer(help="Measure the kernels or the engine against peers.", no_args_is_help=True)
 
@@ -14,4 +15,5 @@ def bench() -> None:
     """Measure, interleaved with the peers, as multiples of one read of the data."""
 
 
+app.command("kernels")(kernels)
 app.command("engine")(engine)

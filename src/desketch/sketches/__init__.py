@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from functools import lru_cache
 from typing import Any
 
 from desketch.errors import SketchError
@@ -24,6 +25,13 @@ FAMILIES: tuple[str, ...] = tuple(_REGISTRY)
 
 def family(name: str, *, d: int, b: int, **options: Any) -> Family:
     """The distribution itself, not yet drawn: its alpha needs no key."""
+    try:
+        return _remembered(name, d=d, b=b, **options)
+    except TypeError:  # an option that cannot be hashed: let its own check speak
+        return _family(name, d=d, b=b, **options)
+
+
+def _family(name: str, *, d: int, b: int, **options: Any) -> Family:
     if name not in _REGISTRY:
         raise SketchError(f"unknown sketch family {name!r}; choose one of {', '.join(FAMILIES)}")
     known = _OPTIONS[name]
@@ -31,6 +39,9 @@ def family(name: str, *, d: int, b: int, **options: Any) -> Family:
         if option not in known:
             raise SketchError(f"{name} has no option {option}; its options: {', '.join(known) or 'none'}")
     return _REGISTRY[name](d=d, b=b, **options)
+
+
+_remembered = lru_cache(maxsize=256, typed=True)(_family)  # a distribution is immutable, and drawn from every round
 
 
 def draw(name: str, *, d: int, b: int, key: Key, **options: Any) -> Sketch:

@@ -13,7 +13,7 @@ import operator
 import sys
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 __all__ = ["Family", "Sketch"]
 
 MAX_D = 2**31
-_DTYPES = frozenset({"float32", "float64", "torch.float32", "torch.float64"})
+_DTYPES = frozenset({np.dtype(np.float32), np.dtype(np.float64)})
+_TENSOR_DTYPES = frozenset({"torch.float32", "torch.float64"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,9 +63,17 @@ class Family(ABC):
     def reference(self, key: Key) -> LinearMap:
         """Draw R as a torch operator, straight from the spec."""
 
-    def plan(self, key: Key) -> Any | None:
-        """Draw R as a compiled operator, or return None where there is no kernel for this family."""
-        return None
+    @abstractmethod
+    def sizes(self) -> dict[str, float]:
+        """What the compiled kernel of the family needs besides d, b and the key."""
+
+    @cached_property
+    def _arguments(self) -> dict[str, float]:
+        return {"d": self.d, "b": self.b, **self.sizes()}
+
+    def plan(self, key: Key) -> Any:
+        """Draw R as a compiled operator."""
+        return compiled.plan(self.name, key.bits, self._arguments)
 
     def details(self) -> str:
         """The options, as ``repr`` shows them."""
@@ -84,8 +93,8 @@ class Sketch:
     def __post_init__(self) -> None:
         if not isinstance(self.key, Key):
             raise SketchError(f"a sketch is drawn from a desketch.Key, got {self.key!r}; use Key(seed)")
-        object.__setattr__(self, "_threads", compiled.thread_limit())
-        object.__setattr__(self, "_plan", self.distribution.plan(self.key) if compiled.wanted() else None)
+        plan = self.distribution.plan(self.key) if compiled.wanted() else None
+        self.__dict__.update(_plan=plan, _threads=compiled.thread_limit())
 
     @property
     def compiled(self) -> bool:
@@ -165,16 +174,19 @@ class Sketch:
         """Check kind, shape and dtype; return the kind."""
         if isinstance(x, np.ndarray):
             kind: type = np.ndarray
+            real = x.dtype in _DTYPES
         elif "torch" in sys.modules and isinstance(x, sys.modules["torch"].Tensor):
             kind = sys.modules["torch"].Tensor
+            real = str(x.dtype) in _TENSOR_DTYPES
         else:
             raise SketchError(f"{name} must be a torch tensor or a NumPy array, got {type(x).__name__}")
-        if x.ndim < 1 or x.shape[-1] != size:
+        shape = x.shape
+        if not shape or shape[-1] != size:
             raise SketchError(
-                f"the last axis of {name} must have {size} numbers for {self!r}, got shape {tuple(x.shape)}; "
+                f"the last axis of {name} must have {size} numbers for {self!r}, got shape {tuple(shape)}; "
                 "flatten first"
             )
-        if str(x.dtype) not in _DTYPES:
+        if not real:
             raise SketchError(f"{name} must be float32 or float64, got {x.dtype}; convert it first, e.g. with .float()")
         return kind
 
@@ -208,6 +220,7 @@ def integer(name: str, value: Any) -> int:
         raise SketchError(f"{name} must be an integer, got {value!r}; round it first") from None
 
 
+@cache
 def _tensors() -> Any:
     """The torch half, imported when a tensor (or the reference path) is first met."""
     from desketch.sketches import tensors

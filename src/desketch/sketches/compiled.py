@@ -8,6 +8,7 @@ Environment, read when a sketch is drawn: ``DESKETCH_KERNELS`` = ``auto`` (defau
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
@@ -55,7 +56,7 @@ def isa() -> str:
     return choice
 
 
-def plan(family: str, key: bytes, **sizes: float) -> Any:
+def plan(family: str, key: bytes, sizes: Mapping[str, float]) -> Any:
     """Draw the compiled operator of a family."""
     return _kernels.Plan(family, key, isa(), **sizes)
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, final
+from typing import TYPE_CHECKING, ClassVar, final
 
 import numpy as np
 import numpy.typing as npt
 
 from desketch.keys import Key
-from desketch.sketches import compiled
 from desketch.sketches.base import Family
 from desketch.sketches.hashing import SAMPLE, signs, stream
 
@@ -96,9 +95,9 @@ class Gaussian(Family):
 
         return Rows(self.d, self.b, 1 / math.sqrt(self.b), lambda i, j: np.stack([row(k) for k in range(i, j)]))
 
-    def plan(self, key: Key) -> Any:
-        """The compiled operator."""
-        return compiled.plan(self.name, key.bits, d=self.d, b=self.b, scale=1 / math.sqrt(self.b))
+    def sizes(self) -> dict[str, float]:
+        """The scale."""
+        return {"scale": 1 / math.sqrt(self.b)}
 
 
 @final
@@ -127,6 +126,6 @@ class Ams(Family):
 
         return Rows(self.d, self.b, 1 / math.sqrt(self.b), band)
 
-    def plan(self, key: Key) -> Any:
-        """The compiled operator."""
-        return compiled.plan(self.name, key.bits, d=self.d, b=self.b, scale=1 / math.sqrt(self.b))
+    def sizes(self) -> dict[str, float]:
+        """The scale."""
+        return {"scale": 1 / math.sqrt(self.b)}

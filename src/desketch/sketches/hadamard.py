@@ -21,11 +21,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, final
+from typing import TYPE_CHECKING, ClassVar, final
 
 from desketch.errors import SketchError
 from desketch.keys import Key
-from desketch.sketches import compiled
 from desketch.sketches.base import Family, integer
 from desketch.sketches.hashing import signs, subset
 
@@ -98,10 +97,9 @@ class Srht(Family):
         rows = subset(key, self.n, self.b)
         return Hadamard(self.d, self.size, self.segment, self.scale, rows, signs(key, self.d))
 
-    def plan(self, key: Key) -> Any:
-        """The compiled operator."""
-        sizes = {"d": self.d, "b": self.b, "size": self.size, "segment": self.segment}
-        return compiled.plan(self.name, key.bits, **sizes, scale=self.scale)
+    def sizes(self) -> dict[str, float]:
+        """The lengths of a transform and of a segment, and the scale."""
+        return {"size": self.size, "segment": self.segment, "scale": self.scale}
 
     def details(self) -> str:
         """The block, if any."""

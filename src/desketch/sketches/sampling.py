@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, final
+from typing import TYPE_CHECKING, ClassVar, final
 
 from desketch.keys import Key
-from desketch.sketches import compiled
 from desketch.sketches.base import Family
 from desketch.sketches.hashing import signs, subset
 
@@ -46,6 +45,6 @@ class Uniform(Family):
 
         return Selection(self.d, math.sqrt(self.d / self.b), subset(key, self.d, self.b), signs(key, self.b))
 
-    def plan(self, key: Key) -> Any:
-        """The compiled operator."""
-        return compiled.plan(self.name, key.bits, d=self.d, b=self.b, scale=math.sqrt(self.d / self.b))
+    def sizes(self) -> dict[str, float]:
+        """The scale."""
+        return {"scale": math.sqrt(self.d / self.b)}

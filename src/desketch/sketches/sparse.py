@@ -24,14 +24,13 @@ import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar, final
+from typing import TYPE_CHECKING, ClassVar, final
 
 import numpy as np
 import numpy.typing as npt
 
 from desketch.errors import SketchError
 from desketch.keys import Key
-from desketch.sketches import compiled
 from desketch.sketches.base import Family, integer
 from desketch.sketches.hashing import buckets, signs
 
@@ -104,10 +103,9 @@ class Hashed(Family):
         layers = np.stack([signs(key, self.d, j) for j in range(self.entries)])
         return Columns(self.b, self.scale, first + rows, layers)
 
-    def plan(self, key: Key) -> Any:
-        """The compiled operator."""
-        sizes = {"d": self.d, "b": self.b, "nnz": self.entries, "blocked": int(self.blocked)}
-        return compiled.plan(self.name, key.bits, **sizes)
+    def sizes(self) -> dict[str, float]:
+        """The entries of a column, and whether blocks are hashed."""
+        return {"nnz": self.entries, "blocked": self.blocked}
 
     def details(self) -> str:
         """Layout and sparsity."""

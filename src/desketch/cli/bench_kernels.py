@@ -1,0 +1,367 @@
+"""``desketch bench kernels``: CPU time of every sketch, both ways, as multiples of one read of the d numbers.
+
+Every call draws a fresh R.  Reads, kernels and peers take turns in one loop of one process, so that whatever slows the
+machine slows all of them; medians of CPU time are compared.  A transpose writes into a buffer that is used again;
+into fresh memory it also pays for the pages, which is stated beside it.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from itertools import count
+from statistics import median
+from time import perf_counter, process_time
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from desketch.cli.document import emit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy as np
+    import numpy.typing as npt
+
+    from desketch.cli.kernel_peers import Peer
+
+__all__ = ["kernels"]
+
+D, COMPRESSION = 1 << 24, 100
+DENSE_D, DENSE_B = 1 << 16, 1000
+CALL_D, CALL_B = 4096, 256
+PEER_TURNS = 3
+
+# (name, family, options); a name plus " transpose" is the other direction
+LONG: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("countsketch", "countsketch", {}),
+    ("countsketch textbook", "countsketch", {"layout": "textbook"}),
+    ("srht", "srht", {}),
+    ("srht block=2^14", "srht", {"block": 1 << 14}),
+    ("sparse1 nnz=4", "sparse1", {"nnz": 4}),
+    ("sparse2 nnz=4", "sparse2", {"nnz": 4}),
+    ("uniform", "uniform", {}),
+)
+DENSE: tuple[tuple[str, str, dict[str, Any]], ...] = (("gaussian", "gaussian", {}), ("ams", "ams", {}))
+
+# item -> (unit, bound); a bound in "x faster" is a least, any other a most
+MARKS: dict[str, tuple[str, float]] = {
+    "countsketch": ("reads", 1.8),
+    "countsketch transpose": ("reads", 1.5),
+    "countsketch textbook": ("reads", 8.2),
+    "countsketch textbook transpose": ("reads", 5.8),
+    "srht": ("reads", 6.0),
+    "srht transpose": ("reads", 6.0),
+    "srht block=2^14": ("reads", 3.5),
+    "sparse1 nnz=4": ("reads", 5.0),
+    "uniform": ("reads", 1.1),
+    "uniform transpose": ("reads", 1.3),
+    "gaussian": ("ns per entry", 1.1),
+    "ams": ("ns per entry", 0.08),
+    "scipy clarkson_woodruff_transform": ("x faster", 300),
+    "torch index_add_, fresh hashes": ("x faster", 50),
+    "torch index_add_, cached hashes": ("x faster", 15),
+    "torch.topk": ("x faster", 50),
+    "torch FWHT": ("x faster", 100),
+    "two threads": ("x faster", 1.5),
+    "a call at d=4096": ("us", 15),
+    "import of the extension": ("ms", 10),
+}
+
+
+@dataclass
+class Clock:
+    """CPU seconds by name, over the turns of one loop."""
+
+    seconds: dict[str, list[float]] = field(default_factory=dict)
+
+    def time(self, name: str, work: Callable[[], object]) -> None:
+        """Run ``work`` once, and remember what it cost."""
+        started = process_time()
+        work()
+        self.seconds.setdefault(name, []).append(process_time() - started)
+
+    def median(self, name: str) -> float:
+        """The median CPU seconds of a name."""
+        return median(self.seconds[name])
+
+
+def kernels(
+    d: int = typer.Option(D, min=1 << 14, help="Numbers in a vector."),
+    b: int | None = typer.Option(None, min=1, help="Numbers in its sketch; d/100 by default."),
+    threads: int = typer.Option(1, min=1, help="Threads of kernels and peers."),
+    repeats: int = typer.Option(9, min=3, help="Turns of every kernel; the peers get three."),
+    json_to: str | None = typer.Option(None, "--json", help="Write one JSON document to a file, or to stdout with -."),
+) -> None:
+    """Measure every sketch, both ways, with a fresh R per call, interleaved with peers in one process."""
+    result = measure(d=d, b=b or d // COMPRESSION, threads=threads, repeats=repeats)
+    emit(result, json_to, lambda: _print(result))
+
+
+def measure(*, d: int, b: int, threads: int, repeats: int) -> dict[str, Any]:
+    """Everything this command knows, as one document."""
+    import numpy as np
+    import torch
+
+    from desketch.cli import kernel_peers
+    from desketch.sketches import compiled
+
+    with _threads(threads):
+        torch.set_num_threads(threads)
+        rng = np.random.default_rng(0)
+        g = rng.standard_normal(d, dtype=np.float32)
+        small = g[: min(d, DENSE_D)].copy()
+        dense_b = min(DENSE_B, len(small))
+        peers = kernel_peers.peers(g, b, small, dense_b)
+        clock = Clock()
+        work = _calls(LONG, g, b) | _calls(DENSE, small, dense_b) | _calls((_SMALL,), small, _small_b(small))
+        for turn in range(repeats):
+            for name, call in work.items():
+                clock.time("read", lambda: np.dot(g, g))
+                clock.time(name, call)
+            if turn % max(1, repeats // PEER_TURNS) == 0:
+                for peer in peers:
+                    clock.time(peer.name, peer.call)
+        calls = {"numpy": _call_us(np.zeros(CALL_D, np.float32)), "torch": _call_us(torch.zeros(CALL_D))}
+    result = {
+        "command": "desketch bench kernels",
+        "d": d,
+        "b": b,
+        "threads": threads,
+        "repeats": repeats,
+        "machine": _machine(),
+        "versions": {name: version(name) for name in ("desketch", "numpy", "scipy", "scikit-learn", "torch")},
+        "isa": compiled.isa() if compiled.available() else "reference",
+        "read": "numpy.dot(g, g)",
+        "read_ms": 1e3 * clock.median("read"),
+        "kernels": _long_rows(clock),
+        "dense": _dense_rows(clock, len(small), dense_b),
+        "peers": [_peer_row(clock, peer) for peer in peers],
+        "two_threads": _two_threads(g, b),
+        "call_us": calls,
+        "import_ms": _import_ms(),
+    }
+    marked = compiled.available() and (d, b, threads) == (D, D // COMPRESSION, 1)
+    return result | {"marks": _marks(result) if marked else []}
+
+
+_SMALL: tuple[str, str, dict[str, Any]] = ("countsketch, small", "countsketch", {})
+
+
+def _small_b(small: npt.NDArray[np.float32]) -> int:
+    return len(small) // COMPRESSION
+
+
+def _calls(
+    sketches: tuple[tuple[str, str, dict[str, Any]], ...], g: npt.NDArray[np.float32], b: int
+) -> dict[str, Callable[[], object]]:
+    """Each sketch both ways, a fresh R per call; the transpose into one buffer, and into fresh memory."""
+    import numpy as np
+
+    from desketch import Key, draw
+
+    d, turns = len(g), count()
+    out, s = np.zeros_like(g), g[:b].copy()
+    work: dict[str, Callable[[], object]] = {}
+    for name, family, options in sketches:
+
+        def fresh(family: str = family, options: dict[str, Any] = options) -> Any:
+            return draw(family, d=d, b=b, key=Key(next(turns)), **options)
+
+        work[name] = lambda fresh=fresh: fresh().sketch(g)  # type: ignore[misc]
+        work[f"{name} transpose"] = lambda fresh=fresh: fresh().desketch(s, out=out)  # type: ignore[misc]
+        work[f"{name} transpose, fresh memory"] = lambda fresh=fresh: fresh().desketch(s)  # type: ignore[misc]
+    return work
+
+
+def _long_rows(clock: Clock) -> list[dict[str, Any]]:
+    rows = []
+    for name, _, _ in LONG:
+        for item in (name, f"{name} transpose"):
+            row = {"item": item, "cpu_ms": 1e3 * clock.median(item), "reads": clock.median(item) / clock.median("read")}
+            if item != name:
+                row["reads_fresh_memory"] = clock.median(f"{item}, fresh memory") / clock.median("read")
+            rows.append(row)
+    return rows
+
+
+def _dense_rows(clock: Clock, d: int, b: int) -> list[dict[str, Any]]:
+    names = [item for name, _, _ in DENSE for item in (name, f"{name} transpose")]
+    return [
+        {"item": item, "d": d, "b": b, "cpu_ms": 1e3 * clock.median(item), "ns": 1e9 * clock.median(item) / (d * b)}
+        for item in names
+    ]
+
+
+def _peer_row(clock: Clock, peer: Peer) -> dict[str, Any]:
+    ours, theirs = clock.median(peer.against), clock.median(peer.name)
+    return {
+        "peer": peer.name,
+        "against": peer.against,
+        "d": peer.d,
+        "b": peer.b,
+        "cpu_ms": 1e3 * theirs,
+        "ratio": theirs / ours,
+    }
+
+
+def _two_threads(g: npt.NDArray[np.float32], b: int) -> dict[str, float]:
+    """The best wall time of one thread over that of two, by sketch."""
+    from desketch import Key, draw
+
+    speed_up = {}
+    for name, family, options in LONG[:3]:
+        best: dict[int, float] = {}
+        for threads in (1, 2) * 5:
+            with _threads(threads):
+                R = draw(family, d=len(g), b=b, key=Key(threads), **options)
+            started = perf_counter()
+            R.sketch(g)
+            best[threads] = min(best.get(threads, float("inf")), perf_counter() - started)
+        speed_up[name] = best[1] / best[2]
+    return speed_up
+
+
+def _call_us(x: Any, batch: int = 200) -> float:
+    """CPU microseconds to draw R and sketch a short vector."""
+    from desketch import Key, draw
+
+    keys = [Key(i) for i in range(batch)]
+
+    def once() -> float:
+        started = process_time()
+        for key in keys:
+            draw("countsketch", d=CALL_D, b=CALL_B, key=key).sketch(x)
+        return (process_time() - started) / batch
+
+    return 1e6 * median(once() for _ in range(15))
+
+
+_IMPORT = """
+import importlib.machinery, importlib.util, sys, time
+path = sys.argv[1]
+started = time.process_time()
+loader = importlib.machinery.ExtensionFileLoader("desketch._kernels", path)
+importlib.util.module_from_spec(importlib.util.spec_from_loader("desketch._kernels", loader))
+print(time.process_time() - started)
+"""
+
+
+def _import_ms() -> float | None:
+    """CPU milliseconds to import the extension in a fresh interpreter."""
+    from importlib.util import find_spec
+
+    spec = find_spec("desketch._kernels")
+    if spec is None or spec.origin is None:
+        return None
+    command = [sys.executable, "-c", _IMPORT, spec.origin]
+    runs = [subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(5)]
+    return 1e3 * median(float(text) for text in runs)
+
+
+def _marks(result: dict[str, Any]) -> list[dict[str, Any]]:
+    """Every mark, what was got, and whether it is reached; None where the machine had no two free cores to tell."""
+    got: dict[str, float] = {row["item"]: row["reads"] for row in result["kernels"]}
+    got |= {row["item"]: row["ns"] for row in result["dense"]}
+    got |= {row["peer"]: row["ratio"] for row in result["peers"]}
+    got["two threads"] = min(result["two_threads"].values())
+    got["a call at d=4096"] = max(result["call_us"].values())
+    got["import of the extension"] = result["import_ms"]
+    rows = []
+    for item, (unit, bound) in MARKS.items():
+        reached: bool | None = got[item] >= bound if unit == "x faster" else got[item] <= bound
+        if item == "two threads" and not reached and result["machine"]["free_cores"] < 2:
+            reached = None
+        rows.append({"item": item, "unit": unit, "mark": bound, "got": got[item], "reached": reached})
+    return rows
+
+
+def _machine() -> dict[str, Any]:
+    cores = os.cpu_count() or 1
+    load = os.getloadavg()[0]
+    return {
+        "cpu": _cpu_name(),
+        "cores": cores,
+        "load": load,
+        "free_cores": max(0.0, cores - max(0.0, load - 1)),  # this process is one of the load
+        "system": platform.system(),
+        "python": platform.python_version(),
+    }
+
+
+def _cpu_name() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:
+            return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+@contextmanager
+def _threads(threads: int) -> Iterator[None]:
+    """Draw with this many threads inside."""
+    before = os.environ.get("DESKETCH_THREADS")
+    os.environ["DESKETCH_THREADS"] = str(threads)
+    try:
+        yield
+    finally:
+        del os.environ["DESKETCH_THREADS"]
+        if before is not None:
+            os.environ["DESKETCH_THREADS"] = before
+
+
+def _print(result: dict[str, Any]) -> None:
+    from rich.console import Console
+
+    console = Console()
+    for table in (_kernel_table(result), _peer_table(result)):
+        console.print(table)
+    for mark in result["marks"]:
+        if not mark["reached"]:
+            why = "no two free cores to tell" if mark["reached"] is None else "not reached"
+            console.print(f"{mark['item']}: {mark['got']:.3g} {mark['unit']}, mark {mark['mark']:g}: {why}")
+
+
+def _kernel_table(result: dict[str, Any]) -> Any:
+    from rich.table import Table
+
+    machine, bounds = result["machine"], {mark["item"]: mark["mark"] for mark in result["marks"]}
+    title = (
+        f"d = {result['d']:,}, b = {result['b']:,}, {machine['cpu']}, {result['isa']}, {result['threads']} thread(s)"
+    )
+    table = Table(title=f"{title}; one read = {result['read_ms']:.2f} ms", title_justify="left")
+    for column in ("a fresh R per call", "CPU ms", "reads", "reads, fresh memory", "ns per entry", "mark"):
+        table.add_column(column, justify="right" if table.columns else "left")
+    for row in result["kernels"] + result["dense"]:
+        cells = [f"{row[key]:.2f}" if key in row else "" for key in ("reads", "reads_fresh_memory")]
+        entry = f"{row['ns']:.3f}" if "ns" in row else ""
+        mark = f"{bounds[row['item']]:g}" if row["item"] in bounds else ""
+        table.add_row(row["item"], f"{row['cpu_ms']:.1f}", *cells, entry, mark)
+    for kind, microseconds in result["call_us"].items():
+        table.add_row(f"draw and sketch at d={CALL_D}, {kind}", f"{microseconds / 1e3:.4f}", "", "", "", "0.015")
+    if result["import_ms"] is not None:
+        table.add_row("import of the extension", f"{result['import_ms']:.1f}", "", "", "", "10")
+    for name, speed_up in result["two_threads"].items():
+        table.add_row(f"{name}, two threads", f"{speed_up:.2f} x faster", "", "", "", "1.5")
+    return table
+
+
+def _peer_table(result: dict[str, Any]) -> Any:
+    from rich.table import Table
+
+    bounds = {mark["item"]: mark["mark"] for mark in result["marks"]}
+    table = Table(title="Peers", title_justify="left")
+    for column in ("peer", "d", "CPU ms", "slower than", "by", "mark"):
+        table.add_column(column, justify="left" if column in ("peer", "slower than") else "right")
+    for row in result["peers"]:
+        mark = f"{bounds[row['peer']]:g}x" if row["peer"] in bounds else ""
+        cells = (f"{row['d']:,}", f"{row['cpu_ms']:.1f}", row["against"], f"{row['ratio']:.1f}x", mark)
+        table.add_row(row["peer"], *cells)
+    return table
