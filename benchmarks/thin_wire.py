@@ -99,7 +99,7 @@ def follow(
     reached = False
     while deployment.running("run") and time.monotonic() - started < limit and not reached:
         if before is None and path.parent.exists():
-            before = host.counters()
+            before, started = host.counters(), time.monotonic()  # the first round begins: start-up is nobody's time
         lines = path.read_text().split("\n")[:-1] if path.exists() else []
         for row in map(json.loads, lines[seen:]):
             sent, received = host.counters()

@@ -83,9 +83,10 @@ class Deployment:
         self._stop_workers()
 
     def start_superlink(self, *options: str) -> None:
-        """Start (or start again) the SuperLink; without options, in the clear."""
+        """Start (or start again) the SuperLink; its database remembers the nodes through a restart."""
         command = [tool("flower-superlink"), *(options or ("--insecure",))]
         command += ["--host", self.address, "--port", str(self.port), "--disable-runtime-dependency-installation"]
+        command += ["--database", str(self.folder / "superlink.db")]
         self._start("superlink", command)
 
     def start_node(self, client: int, clients: int, *options: str) -> None:
