@@ -171,6 +171,35 @@ def plan(tasks: list[str]) -> Iterator[tuple[int, str, float, str]]:
                         yield seed, task, epsilon, method
 
 
+def draw(store: Store, path: Path) -> None:
+    """Draw mean accuracy against the bytes of all clients, one panel per task and unit, one mark per epsilon."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    rows = store.data["rows"]
+    panels = list(dict.fromkeys((row["task"], row["unit"]) for row in rows))
+    figure, axes = pyplot.subplots(
+        1, len(panels), figsize=(4.4 * len(panels), 3.6), squeeze=False, layout="constrained"
+    )
+    for panel, (task, unit) in zip(axes[0], panels, strict=True):
+        for method in (name for name, (of, *_) in METHODS.items() if of == unit):
+            for epsilon, marker in zip(EPSILONS, "osD", strict=True):
+                found = [row for row in rows if (row["task"], row["method"], row["epsilon"]) == (task, method, epsilon)]
+                if found:
+                    sent = sum(row["bytes_up"] + row["bytes_down"] for row in found) / len(found) / 1e6
+                    mean = 100 * sum(row["accuracy"] for row in found) / len(found)
+                    colour = f"C{list(METHODS).index(method)}"
+                    panel.plot(sent, mean, marker, color=colour, label=f"{method}, epsilon {epsilon:g}")
+        panel.set(
+            xscale="log", xlabel="MB, all clients, both ways", ylabel="test accuracy, %", title=f"{task}, {unit} level"
+        )
+        panel.grid(alpha=0.3)
+        panel.legend(fontsize=6)
+    figure.savefig(path, dpi=140)
+
+
 def main() -> None:
     """Fill the results file."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -178,7 +207,11 @@ def main() -> None:
     parser.add_argument("--fashion", type=Path, help="folder with the four IDX files of Fashion-MNIST")
     parser.add_argument("--task", action="append", choices=("digits", "fashion"))
     parser.add_argument("--minutes", type=float, default=1e9, help="stop after this many CPU minutes")
+    parser.add_argument("--plot", type=Path, help="draw the results file into this image and train nothing")
     arguments = parser.parse_args()
+    if arguments.plot:
+        draw(Store(arguments.json), arguments.plot)
+        return
     torch.set_num_threads(1)
     sources = {"digits": "digits"} | ({"fashion": f"idx:{arguments.fashion}"} if arguments.fashion else {})
     tasks = [task for task in sources if not arguments.task or task in arguments.task]
