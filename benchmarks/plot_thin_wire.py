@@ -29,7 +29,7 @@ def main() -> None:
         for j, rate in enumerate(RATES):
             if (cell := cells.get(f"{rate}, {method}")) is None:
                 continue
-            seconds = cell["seconds"] if cell["reached"] else cell["elapsed"]
+            seconds = cell["seconds"]
             at = j + 0.2 * (i - 1.5)
             hatch = None if cell["reached"] else "///"
             label = method if j == 1 else None

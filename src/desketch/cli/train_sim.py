@@ -17,9 +17,12 @@ __all__ = ["train_simulated"]
 
 
 def train_simulated(config: RunConfig, *, out: Path, table: bool = False) -> dict[str, Any]:
-    """Simulate and leave configuration, rows and summary in ``out``; a folder with state resumes."""
-    if config.topology or config.dropout or config.straggler or config.average:
-        raise ConfigError("flower-sim runs a server and plain clients: leave out topology, dropout, straggler, average")
+    """Simulate and leave configuration, rows and summary in ``out``; a folder with state resumes.
+
+    Accuracies are of the replicas' w itself; an average of iterates is not formed here.
+    """
+    if config.topology or config.dropout or config.straggler:
+        raise ConfigError("flower-sim runs a server and real clients: leave out topology, dropout and straggler")
     try:
         from desketch.integrations.flower.simulation import simulate
     except ImportError as error:
