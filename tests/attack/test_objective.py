@@ -104,7 +104,7 @@ def test_whitened_noise_is_standard(family):
 
 
 def test_empty_buckets_are_dropped():
-    R = draw("countsketch", d=64, b=64, key=Key(1))
+    R = draw("countsketch", d=64, b=64, key=Key(1), layout="textbook")
     W = whiten(Noise(before=1.0), R, 64, scale=1.0)
     filled = int((abs(R.to_dense()).sum(1) > 0).sum())
     assert filled < 64
