@@ -61,7 +61,7 @@ def noise(result: dict[str, Any]) -> str:
     return _table(
         result,
         "noise",
-        ("d/b", "noise std / |g|", "attack", "clamped to the box", "Bayesian bound", "Cramér-Rao", "gap, dB"),
+        ("d/b", "noise std / gradient norm", "attack", "clamped to the box", "Bayesian bound", "Cramér-Rao", "gap, dB"),
         lambda r: (
             r["compression"],
             f"{r['relative_noise']:g}",

@@ -3,12 +3,9 @@
 import runpy
 from pathlib import Path
 
-import pytest
-
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "leak_and_defend.py"
 
 
-@pytest.mark.slow
 def test_the_story(tmp_path, capsys):
     main = runpy.run_path(str(EXAMPLE))["main"]
     leaked, defended = main(["--rounds", "1", "--fraction", "0.02", "--out", str(tmp_path)])
