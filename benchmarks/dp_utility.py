@@ -195,6 +195,7 @@ def draw(store: Store, path: Path) -> None:
         panel.set(
             xscale="log", xlabel="MB, all clients, both ways", ylabel="test accuracy, %", title=f"{task}, {unit} level"
         )
+        panel.xaxis.set_minor_formatter("")
         panel.grid(alpha=0.3)
         panel.legend(fontsize=6)
     figure.savefig(path, dpi=140)
