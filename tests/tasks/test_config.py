@@ -95,7 +95,8 @@ def test_an_empty_file_means_the_defaults_and_yaml_numbers_may_be_sloppy(tmp_pat
 def test_sketch_size_group_and_identity():
     assert RunConfig().sketch_size(3000) == 100
     assert RunConfig(b=7).sketch_size(3000) == 7
-    assert RunConfig(b=7).sketch_size(5) == 5
+    with pytest.raises(ConfigError, match="at most d = 5"):
+        RunConfig(b=7).sketch_size(5)
     assert RunConfig(compression=1000).sketch_size(10) == 1
     assert RunConfig(partition="column:site").group == "site"
     assert RunConfig().group is None

@@ -186,7 +186,13 @@ class RunConfig(_Strict):
 
     def sketch_size(self, d: int) -> int:
         """The b of a model with d parameters."""
-        return min(d, self.b if self.b is not None else max(1, round(d / self.compression)))
+        if self.b is None:
+            return max(1, round(d / self.compression))
+        if self.b > d:
+            raise ConfigError(
+                f"b must be at most d = {d}, the model's parameters, got {self.b}; lower b or set compression"
+            )
+        return self.b
 
     def identity(self) -> str:
         """SHA-256 over the fields that decide a round's result; equal for runs that may resume one another."""
