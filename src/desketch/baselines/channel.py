@@ -6,6 +6,7 @@ wrapped in `ErrorFeedback`, each sender's residual is kept here by client id, as
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -63,9 +64,9 @@ class FramedChannel(Channel):
                 refused[client] = str(error)
         return values, weights, refused
 
+    @abstractmethod
     def decode_update(self, t: int, client: int, payload: bytes) -> Tensor:
         """What the server averages."""
-        raise NotImplementedError
 
 
 class CompressedChannel(FramedChannel):

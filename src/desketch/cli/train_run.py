@@ -25,6 +25,7 @@ from desketch.fed import Federation, Observer, Observers, RoundRecord, RunFolder
 from desketch.fed.checkpoint import write_atomically
 from desketch.fed.mesh import Mesh, run_mesh
 from desketch.report import write_report
+from desketch.report.sections import human_bytes
 from desketch.tasks import RunConfig, Setup, prepare
 
 __all__ = ["train_run"]
@@ -157,9 +158,9 @@ def _print(summary: dict[str, Any], path: Path) -> None:
     lines = {
         "test accuracy": f"{summary['test_accuracy']:.2%}",
         "rounds": f"{summary['rounds']} ({summary['stopped_by']})",
-        "up per client": _bytes(summary["bytes_up_per_client"]),
-        "down per client": _bytes(summary["bytes_down_per_client"]),
-        "FedAvg would send": _bytes(summary["fedavg_bytes_per_client"]) + fewer,
+        "up per client": human_bytes(summary["bytes_up_per_client"]),
+        "down per client": human_bytes(summary["bytes_down_per_client"]),
+        "FedAvg would send": f"{human_bytes(summary['fedavg_bytes_per_client'])}{fewer}",
         "replica digest": summary["replica_digest"][:16],
         "seconds": f"{summary['seconds']:.1f}",
         "run folder": str(path),
@@ -177,14 +178,6 @@ def _print(summary: dict[str, Any], path: Path) -> None:
         print_costs(summary["topology"])
 
 
-def _bytes(n: float) -> str:
-    for unit in ("B", "kB", "MB"):
-        if n < 1000:
-            return f"{n:,.1f} {unit}"
-        n /= 1000
-    return f"{n:,.2f} GB"
-
-
 class _Bar(Observer):
     """A progress bar with accuracy and bytes."""
 
@@ -194,7 +187,7 @@ class _Bar(Observer):
 
     def on_round(self, record: RoundRecord) -> None:
         self.sent += record.bytes_up + record.bytes_down
-        fields: dict[str, Any] = {"sent": _bytes(self.sent)}
+        fields: dict[str, Any] = {"sent": human_bytes(self.sent)}
         if "accuracy" in record.metrics:
             fields["accuracy"] = f"{record.metrics['accuracy']:.2%}"
         self.progress.update(self.line, completed=record.round, **fields)
