@@ -3,7 +3,12 @@
 ``python benchmarks/thin_wire.py --data idx:FOLDER`` (root; see netbed.py) fills ``benchmarks/results/thin_wire.json``
 cell by cell and skips those already there.  A SuperLink and three SuperNodes live in namespaces of their own; all four
 links, the SuperLink's too, run at the rate in both directions.  Time counts from the first round's start to the end of
-the round that reached the target; bytes are the SuperLink interface's own counters, headers, polls and all.
+the round that reached the target, or to the moment a cell was stopped without it; bytes are the SuperLink interface's
+own counters, headers, polls and all.
+
+Flower's HTTP client waits 30 s for an answer and then sends the request again, and an array travels as requests of up
+to 5 MB.  At 100 kbit/s, shared by three clients, 1.6 MB takes 390 s, and a repeated upload is refused: no reply of FedAvg
+arrives and no round makes progress.  So arrays travel in pieces of 16 kB here, one at a time.
 """
 
 from __future__ import annotations
@@ -46,6 +51,11 @@ METHODS = {
     "desketch int4": {"codec": "int4", "codec_down": "int4"},
     "fedavg-f16": {},
     "fedavg": {},
+}
+PIECES = {  # Flower's own switches: how large a piece of an array is, how many travel at once
+    "FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE": "16384",
+    "FLWR_PRIVATE_MAX_CONCURRENT_OBJ_PUSHES": "1",
+    "FLWR_PRIVATE_MAX_CONCURRENT_OBJ_PULLS": "1",
 }
 _APP = "from fedavg_flower import {name} as app\n\n__all__ = ['app']\n"
 
@@ -95,6 +105,7 @@ def follow(
     """Watch the rounds; the interface's counters are read when the first round begins and at every row."""
     started, seen = time.monotonic(), 0
     rows: list[dict[str, Any]] = []
+    last_row = started
     before: tuple[int, int] | None = None
     reached = False
     while deployment.running("run") and time.monotonic() - started < limit and not reached:
@@ -105,6 +116,7 @@ def follow(
             sent, received = host.counters()
             row["interface_down"], row["interface_up"] = sent, received
             rows.append(row)
+            last_row = time.monotonic()
             reached = method != "empty" and row["accuracy"] >= TARGET
             if reached:
                 break
@@ -114,12 +126,14 @@ def follow(
         raise SystemExit(f"{method}: no round; log:\n{deployment.log('run').read_text()[-3000:]}")
     down, up = before or (0, 0)
     last = rows[-1] if rows else {"interface_down": host.counters()[0], "interface_up": host.counters()[1]}
+    unfinished = 0.0 if reached or not rows else time.monotonic() - last_row  # the round that was cut off
     return {
         "reached": reached,
         "target": TARGET,
         "rounds": len(rows),
         "accuracy": last.get("accuracy", 0.0),
-        "seconds": round(sum(row["seconds"] for row in rows), 2),
+        "seconds": round(sum(row["seconds"] for row in rows) + unfinished, 2),
+        "accuracies": [row.get("accuracy", 0.0) for row in rows],
         "elapsed": round(time.monotonic() - started, 2),
         "interface_down": last["interface_down"] - down,
         "interface_up": last["interface_up"] - up,
@@ -157,6 +171,7 @@ def main() -> None:
     if reason := missing():
         print(f"skipped: {reason}")
         return
+    os.environ |= PIECES
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     for rate in args.rates:
         for method in args.methods:

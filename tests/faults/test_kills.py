@@ -2,46 +2,69 @@
 
 from __future__ import annotations
 
+import os
 import signal
 
 import pytest
 
 
-@pytest.mark.slow
-def test_a_killed_worker_and_a_killed_superlink(bench):
-    run = bench(clients=2, rounds=4)
+def test_a_worker_and_a_machine_die_in_mid_round(bed):
+    run = bed(clients=2, rounds=4)
     run.start()
-    run.until(1)
-    run.kill_worker(0)  # the client's process dies; its next message starts another, which finds the replica on disk
-    run.until(2)
-    run.deployment.stop("superlink", signal.SIGKILL)  # Flower gives the run up; a new one resumes from our checkpoint
+    run.until_round(1)
+    run.until_training(0)
+    run.kill_worker(0)  # the ClientApp that waits for it starts another, which finds the replica on disk
+    run.until_round(2)
+    run.until_training(1)
+    run.kill_machine(1)
+    run.start_node(1)  # comes back under a new node id, into the round that is still open
+    assert run.finish() == [(0, 1)] * 4
+
+
+@pytest.mark.slow
+def test_a_superlink_killed_in_mid_round_and_the_run_resumed(bed):
+    run = bed(clients=2, rounds=4)
+    run.start()
+    run.until_round(2)
+    run.until_training(0)
+    run.deployment.stop("superlink", signal.SIGKILL)  # and the ServerApp with it: Flower gives such a run up
     run.deployment.stop("run", signal.SIGKILL)
-    run.start_server()
-    run.deployment.start_run(run.plan.project)
-    run.until_end()
-    run.check_end()
+    os.kill(run.worker(0), signal.SIGCONT)
+    run.start_superlink()
+    run.start_run()  # the same command again resumes from the last complete round
+    assert run.finish() == [(0, 1)] * 4
 
 
 @pytest.mark.slow
-def test_a_supernode_killed_in_mid_round_and_started_again(bench):
-    run = bench(clients=3, rounds=10, round_timeout=30.0)
+def test_a_client_app_killed_in_mid_round_is_asked_again(bed):
+    run = bed(clients=2, rounds=3)
     run.start()
-    run.until(2)
-    run.deployment.stop("node 1", signal.SIGKILL)
-    run.until(4)  # the rounds go on without it
-    run.deployment.start_node(1, 3)
-    run.until_end(900)
-    run.check_end()
-    assert 1 in run.rows()[-1]["participants"]
-    assert any(1 not in row["participants"] for row in run.rows())
+    run.until_round(1)
+    run.until_training(0)
+    os.kill(run.client_app(0), signal.SIGKILL)  # its SuperNode notices within a minute
+    os.kill(run.worker(0), signal.SIGCONT)
+    assert run.finish() == [(0, 1)] * 3
 
 
 @pytest.mark.slow
-def test_every_worker_killed_in_every_round(bench):
-    run = bench(clients=3, rounds=6)
+def test_rounds_go_on_without_a_machine_and_with_it_when_it_is_back(bed):
+    run = bed(clients=3, rounds=10, round_timeout=45.0)
+    run.start()
+    run.until_round(1)
+    run.until_training(1)
+    run.kill_machine(1)
+    run.until_round(3)
+    run.start_node(1)
+    participants = run.finish()
+    assert participants[1] == (0, 2)
+    assert participants[-1] == (0, 1, 2)
+
+
+@pytest.mark.slow
+def test_a_worker_killed_in_every_round(bed):
+    run = bed(clients=2, rounds=6)
     run.start()
     for t in range(1, 6):
-        run.until(t)
-        run.kill_worker(t % 3)
-    run.until_end(900)
-    run.check_end()
+        run.until_round(t)
+        run.kill_worker(t % 2)
+    assert run.finish() == [(0, 1)] * 6

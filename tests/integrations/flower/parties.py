@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import torch
 from sklearn.datasets import load_digits
 from torch import nn
@@ -16,6 +18,7 @@ CLIENTS = 4
 WORK = LocalWork(steps=10, eta=0.2, batch=32)
 
 
+@cache
 def digits():
     x, y = load_digits(return_X_y=True)
     x, y = torch.tensor(x / 16.0, dtype=torch.float32), torch.tensor(y)

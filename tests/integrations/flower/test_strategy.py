@@ -10,6 +10,7 @@ import pytest
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 from torch import nn
@@ -32,18 +33,21 @@ class LocalGrid(Grid):
     """Delivers messages by calling the apps; ``faults`` maps (node, round) to what happens instead."""
 
     def __init__(self, apps, folder, faults=None):
-        self.apps, self.faults = apps, faults or {}
-        self.contexts = {
-            node: Context(
-                run_id=1,
-                node_id=node,
-                node_config={"partition-id": node % 100, "state-folder": str(folder / str(node % 100))},
-                state=RecordDict(),
-                run_config={},
-            )
-            for node in apps
-        }
+        self.apps, self.contexts, self.faults, self.folder = {}, {}, faults or {}, folder
+        for node, app in apps.items():
+            self.join(node, app)
         self.replies, self.sent = {}, []
+
+    def join(self, node, app):
+        """Connect a node; its client is what its id leaves modulo 100."""
+        self.apps[node] = app
+        self.contexts[node] = Context(
+            run_id=1,
+            node_id=node,
+            node_config={"partition-id": node % 100, "state-folder": str(self.folder / str(node % 100))},
+            state=RecordDict(),
+            run_config={},
+        )
 
     def set_run(self, run):
         raise NotImplementedError
@@ -235,3 +239,67 @@ def test_a_round_with_nobody_ends_at_its_deadline(tmp_path):
     rows = []
     start(strategy(on_round=rows.append), LocalGrid({}, tmp_path), 1)
     assert rows[0]["participants"] == ()
+
+
+def lost(app, message, context):
+    """Nothing comes back."""
+
+
+def test_a_node_that_comes_back_under_a_new_id_takes_part_in_the_open_round(tmp_path):
+    network = grid(tmp_path, clients=3)
+
+    def dies_and_returns(app, message, context):
+        """Node 101 dies with its order; Flower lists it still.  Its client connects again as node 201."""
+        network.join(201, fedavg_app(sketch_mod))
+
+    network.faults = {(101, t): (dies_and_returns if t == 3 else lost) for t in range(3, 7)}
+    rows = []
+    start(strategy(on_round=rows.append, round_timeout=60.0), network, 5)
+    assert [sorted(row["participants"]) for row in rows] == [[0, 1, 2]] * 5
+    assert [row["silent"] for row in rows] == [0, 0, 1, 0, 0]  # the dead node is waited for no more
+
+
+def test_a_client_app_that_crashed_is_asked_again_and_counts_once(tmp_path):
+    crashes = iter([True])
+
+    def crash(app, message, context):
+        error = Error(code=ErrorCode.CLIENT_APP_CRASHED, reason="crashed")
+        return Message(error, reply_to=message) if next(crashes, False) else app(message, context)
+
+    rows = []
+    result = start(strategy(on_round=rows.append), grid(tmp_path / "a", {(101, 2): crash}), 4)
+    quiet = start(strategy(), grid(tmp_path / "b"), 4)
+    assert [len(row["participants"]) for row in rows] == [4] * 4
+    assert all((array.numpy() == quiet.arrays[name].numpy()).all() for name, array in result.arrays.items())
+
+
+def test_a_private_round_is_asked_once(tmp_path):
+    def crash(app, message, context):
+        return Message(Error(code=ErrorCode.CLIENT_APP_CRASHED, reason="crashed"), reply_to=message)
+
+    rows = []
+    private = Privacy(ledger=FixedLedger(3))
+    start(strategy(on_round=rows.append, privacy=private), grid(tmp_path, {(101, 2): crash}), 3)
+    assert [len(row["participants"]) for row in rows] == [4, 3, 4]
+
+
+class Clock:
+    """Time that passes only in sleep."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def monotonic(self):
+        return self.now
+
+    perf_counter = monotonic
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+
+def test_nodes_that_stay_away_are_waited_for_once(tmp_path, monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr("desketch.integrations.flower.strategy.time", clock)
+    start(strategy(min_available_nodes=4, round_timeout=50.0, poll_seconds=1.0), grid(tmp_path, clients=3), 4)
+    assert clock.now == 50.0

@@ -21,7 +21,7 @@ from desketch.integrations.flower.processes import Deployment, flower_environmen
 from desketch.integrations.flower.project import write_flower_home, write_project
 from desketch.tasks.config import RunConfig
 
-__all__ = ["Plan", "try_out"]
+__all__ = ["Plan", "try_out", "wait_for_superlink"]
 
 _SWITCHES = ("FLWR_TELEMETRY_ENABLED", "FLWR_DISABLE_UPDATE_CHECK", "FLWR_SUPEREXEC_TASK_POLL_INTERVAL")
 
@@ -122,7 +122,7 @@ def try_out(
     plan.write()
     with Deployment(plan.folder.resolve(), plan.host, plan.port) as deployment:
         deployment.start_superlink(*plan.superlink_options())
-        _wait_for(deployment)
+        wait_for_superlink(deployment)
         for command in plan.registrations():
             _register(deployment, command)
         for client in range(plan.config.clients):
@@ -155,7 +155,7 @@ def follow(deployment: Deployment, plan: Plan, minutes: float) -> Iterator[dict[
         time.sleep(0.2)
 
 
-def _wait_for(deployment: Deployment) -> None:
+def wait_for_superlink(deployment: Deployment) -> None:
     """Wait until the SuperLink accepts connections."""
     import socket
 

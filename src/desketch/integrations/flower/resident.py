@@ -36,13 +36,20 @@ def ask(
     """
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     head = json.dumps({"client": client, "config": config, "guardian": guardian, "factory": factory}).encode()
-    with _connect(folder) as link:
-        send(link, head)
-        send(link, request)
-        status, answer = receive(link), receive(link)
+    try:
+        status, answer = _talk(folder, head, request)
+    except OSError:  # it died with the request: nothing was answered, so another may work on it
+        status, answer = _talk(folder, head, request)
     if status != b"ok":
         raise RunError(f"the worker of client {client} failed: {answer.decode(errors='replace')}")
     return answer
+
+
+def _talk(folder: Path, head: bytes, request: bytes) -> tuple[bytes, bytes]:
+    with _connect(folder) as link:
+        send(link, head)
+        send(link, request)
+        return receive(link), receive(link)
 
 
 def send(link: socket.socket, data: bytes) -> None:
@@ -61,7 +68,7 @@ def _read(link: socket.socket, size: int) -> bytes:
     while len(parts) < size:
         part = link.recv(size - len(parts))
         if not part:
-            raise RunError("the worker closed the connection before it answered; its log is in the client's folder")
+            raise ConnectionError("the worker ended before it answered; its log is in the client's folder")
         parts += part
     return bytes(parts)
 

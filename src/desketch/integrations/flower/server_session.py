@@ -7,6 +7,7 @@ once: by message, by client and by round.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -21,7 +22,7 @@ from desketch.fed.mechanism import Privacy
 from desketch.fed.server import Server
 from desketch.fed.state import pack, unpack
 from desketch.integrations.flower.agreement import Agreement
-from desketch.integrations.flower.protocol import Order, Reply, State, half
+from desketch.integrations.flower.protocol import NEVER, Order, Reply, State, half
 from desketch.privacy.record import write_record
 
 __all__ = ["Outcome", "RoundReport", "ServerSession"]
@@ -141,6 +142,13 @@ class ServerSession:
         if reply.state is State.TRAINED:
             self._tally.frames[reply.client] = reply.frame or b""
         return Outcome.DONE
+
+    def homes(self, nodes: Iterable[int]) -> list[int]:
+        """Those of the nodes to ask: where two stand for one client, the newer (a restarted node has a new id)."""
+        among = list(nodes)
+        known = set(among)
+        newest = {client: node for node, client in self.clients.items() if node in known}  # in order of arrival
+        return [node for node in among if newest.get(self.clients.get(node, NEVER), node) == node]
 
     def refuse(self, node: int, reason: str) -> Outcome:
         """Record that a node's reply cannot be used, and why."""

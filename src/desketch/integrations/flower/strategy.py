@@ -16,23 +16,22 @@ from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any, Literal
 
-from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 from flwr.supercore import log
 
-from desketch.errors import BudgetError, InputError, RunError, WireError
+from desketch.errors import BudgetError, InputError, RunError
 from desketch.fed.mechanism import Privacy
 from desketch.fed.rounds import Attendance
-from desketch.integrations.flower import record
 from desketch.integrations.flower.agreement import Agreement
+from desketch.integrations.flower.exchange import Exchange, message, take
 from desketch.integrations.flower.layout import describe, to_arrays, to_vector
-from desketch.integrations.flower.server_session import Outcome, RoundReport, ServerSession
+from desketch.integrations.flower.server_session import RoundReport, ServerSession
 
 __all__ = ["SketchStrategy"]
 
 Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
-_TRIES = 3  # orders to one node in one round: hello, what it misses, and once more for luck
 
 
 class SketchStrategy(Strategy):  # type: ignore[misc]  # flwr is not typed here
@@ -41,7 +40,7 @@ class SketchStrategy(Strategy):  # type: ignore[misc]  # flwr is not typed here
     Args:
         fraction_train: share of the nodes (or, with ``clients``, of the clients) asked in a round.
         min_train_nodes: ask at least so many.
-        min_available_nodes: wait for so many nodes before a round.
+        min_available_nodes: wait for so many nodes before a round, once: while they stay away, rounds go on.
         weighted_by_key: the metric of a client's reply that weighs its update; read by `sketch_mod`.
         compression: d/b; or give the sketch size ``b`` itself.
         family: the sketch family.
@@ -110,6 +109,7 @@ class SketchStrategy(Strategy):  # type: ignore[misc]  # flwr is not typed here
         self._b, self._compression = b, compression
         self._nodes = random.Random(seed)
         self._attendance = Attendance(fraction=fraction_train, seed=seed)
+        self._short = False  # whether the last round began with too few nodes
 
     def summary(self) -> None:
         """Log what the run sends."""
@@ -141,23 +141,22 @@ class SketchStrategy(Strategy):  # type: ignore[misc]  # flwr is not typed here
                 log(WARNING, "the privacy budget ends the run after round %d: %s", session.t, error)
                 break
             self._round(grid, result, evaluate_fn)
-        self._exchange(
-            grid, list(grid.get_node_ids()), train=False
-        )  # so that live replicas end with the last broadcast
+        # so that live replicas end with the last broadcast
+        self._exchange(grid, session.homes(sorted(grid.get_node_ids())), train=False)
         return result
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """The orders of the round's cohort."""
-        return [self._message(node, train=True) for node in self._cohort(grid)]
+        return [message(self._session, node, train=True, seconds=self.round_timeout) for node in self._cohort(grid)]
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Take the replies in and close the round."""
         for reply in replies:
-            self._take(reply.metadata.src_node_id, reply)
+            take(self._session, reply.metadata.src_node_id, reply)
         report = self._session.close()
         return to_arrays(self._session.w, self._session.agreement), _metrics(report)
 
@@ -227,60 +226,38 @@ class SketchStrategy(Strategy):  # type: ignore[misc]  # flwr is not typed here
             size = max(self.min_train_nodes, round(self.fraction_train * len(nodes)))
             return sorted(self._nodes.sample(nodes, min(size, len(nodes))))
         strangers = [node for node in nodes if node not in self._session.clients]
-        if strangers and (self.privacy or self.fraction_train < 1):
+        if strangers and not self._open_to_all:
             self._exchange(grid, strangers, train=False)
+            nodes = self._session.homes(nodes)
         sampled = self.privacy.sketch.sample(self.clients) if self.privacy and self.privacy.sketch else None
         chosen = set(self._attendance.cohort(self._session.t + 1, self.clients) if sampled is None else sampled)
         known = self._session.clients
-        welcome = not self.privacy and self.fraction_train == 1  # then whoever is there may train, known or not
-        return [node for node in nodes if (known[node] in chosen if node in known else welcome)]
+        return [node for node in nodes if (known[node] in chosen if node in known else self._open_to_all)]
 
     def _wait(self, grid: Grid) -> list[int]:
-        """The connected nodes, once there are enough of them."""
+        """The connected nodes, once there are enough of them; what one round waited for in vain, the next does not."""
+        enough = 1 if self._short else self.min_available_nodes
         deadline = time.monotonic() + self.round_timeout
-        while len(nodes := sorted(grid.get_node_ids())) < self.min_available_nodes and time.monotonic() < deadline:
+        while len(nodes := sorted(grid.get_node_ids())) < enough and time.monotonic() < deadline:
             time.sleep(self.poll_seconds)
-        return nodes
+        self._short = len(nodes) < self.min_available_nodes
+        return self._session.homes(nodes)
 
     def _exchange(self, grid: Grid, nodes: list[int], *, train: bool) -> None:
-        """Send orders, take replies in until all have answered or the deadline has passed, ask stale nodes again."""
-        deadline = time.monotonic() + self.round_timeout
-        tries = dict.fromkeys(nodes, 1)
-        pending = self._send(grid, nodes, train=train)
-        while pending:
-            again = []
-            for reply in grid.pull_messages(list(pending)):
-                node = pending.pop(reply.metadata.reply_to_message_id)
-                if self._take(node, reply) is Outcome.AGAIN and tries[node] < _TRIES:
-                    tries[node] += 1
-                    again.append(node)
-            pending |= self._send(grid, again, train=train)
-            if pending and not again:
-                if time.monotonic() > deadline:
-                    return
-                time.sleep(self.poll_seconds)
+        Exchange(
+            grid,
+            self._session,
+            seconds=self.round_timeout,
+            poll_seconds=self.poll_seconds,
+            train=train,
+            private=self.privacy is not None,
+            newcomers=train and self._open_to_all,
+        ).run(nodes)
 
-    def _send(self, grid: Grid, nodes: list[int], *, train: bool) -> dict[str, int]:
-        """Push one order to each node; returns message id -> node."""
-        ids = list(grid.push_messages([self._message(node, train=train) for node in nodes])) if nodes else []
-        return {message: node for message, node in zip(ids, nodes, strict=False) if message}
-
-    def _message(self, node: int, *, train: bool) -> Message:
-        return Message(
-            content=record.content(self._session.order(node, train=train)),
-            message_type=MessageType.TRAIN,
-            dst_node_id=node,
-            group_id=str(self._session.t + 1),
-            ttl=self.round_timeout,
-        )
-
-    def _take(self, node: int, reply: Message) -> Outcome:
-        if reply.has_error():
-            return self._session.refuse(node, f"Flower: {reply.error.reason}")
-        try:
-            return self._session.receive(node, record.read(reply))
-        except WireError as error:
-            return self._session.refuse(node, str(error))
+    @property
+    def _open_to_all(self) -> bool:
+        """Whether whoever is there may train, known or not: no sampling, no ledger."""
+        return not self.privacy and self.fraction_train == 1
 
 
 def _metrics(report: RoundReport) -> MetricRecord:
