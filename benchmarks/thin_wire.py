@@ -7,8 +7,8 @@ the round that reached the target, or to the moment a cell was stopped without i
 own counters, headers, polls and all.
 
 Flower's HTTP client waits 30 s for an answer and then sends the request again, and an array travels as requests of up
-to 5 MB.  At 100 kbit/s, shared by three clients, 1.6 MB takes 390 s, and a repeated upload is refused: no reply of FedAvg
-arrives and no round makes progress.  So arrays travel in pieces of 16 kB here, one at a time.
+to 5 MB.  At 100 kbit/s, shared by three clients, 1.6 MB takes 390 s, and a repeated upload is refused: no reply of
+FedAvg arrives and no round makes progress.  So there, and only there, arrays travel in pieces of 16 kB, one at a time.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ METHODS = {
     "fedavg-f16": {},
     "fedavg": {},
 }
-PIECES = {  # Flower's own switches: how large a piece of an array is, how many travel at once
+PIECES = {  # Flower's own switches for the thinnest link: how large a piece of an array is, how many travel at once
     "FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE": "16384",
     "FLWR_PRIVATE_MAX_CONCURRENT_OBJ_PUSHES": "1",
     "FLWR_PRIVATE_MAX_CONCURRENT_OBJ_PULLS": "1",
@@ -87,6 +87,14 @@ def cell(method: str, rate: str, data: str, limit: float) -> dict[str, Any]:
                 deployment.start_node(client, CLIENTS)
             deployment.start_run(folder / "project")
             return follow(deployment, hosts[0], folder / "server" / "metrics.jsonl", config, method, limit)
+
+
+def switch_pieces(*, on: bool) -> None:
+    """Whether the Flower processes that are started next send arrays in small pieces."""
+    for name, value in PIECES.items():
+        os.environ.pop(name, None)
+        if on:
+            os.environ[name] = value
 
 
 def wait_for_port(host: Host) -> None:
@@ -171,7 +179,6 @@ def main() -> None:
     if reason := missing():
         print(f"skipped: {reason}")
         return
-    os.environ |= PIECES
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     for rate in args.rates:
         for method in args.methods:
@@ -179,6 +186,7 @@ def main() -> None:
             with results() as document:
                 if name in document["cells"]:
                     continue
+            switch_pieces(on=rate == "100 kbit/s")
             outcome = cell(method, rate, args.data, args.limit)
             with results() as document:
                 document["cells"][name] = outcome
