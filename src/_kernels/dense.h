@@ -4,6 +4,7 @@
 
 #include "hashes.h"
 #include "operator.h"
+#include "parallel.h"
 
 namespace desketch::ISA {
 

@@ -4,6 +4,7 @@
 #pragma once
 #include "hashes.h"
 #include "operator.h"
+#include "parallel.h"
 
 namespace desketch::ISA {
 
@@ -122,13 +123,13 @@ class Srht {
 
   template <class T> void desketch(const T* s, T* out, size_t n, double scale, bool add, int threads) const {
     const size_t length = std::max<size_t>(segment_, kSuper), pieces = (d_ + length - 1) / length;
-    std::vector<T> scaled(n * b_);
+    Scratch<T> scaled(n * b_);
     for (size_t k = 0; k < n * b_; ++k) scaled[k] = s[k] * T(scale) * T(scale_);
-    parallel_with<T>(length, n * pieces, threads, [&](size_t item, std::vector<T>& scratch) {
+    parallel_with<T>(length, n * pieces, threads, [&](size_t item, Scratch<T>& scratch) {
       const size_t v = item / pieces, piece = item % pieces;
-      std::memset(scratch.data(), 0, length * sizeof(T));
-      if (count_ == 1) place_rows(&scaled[v * b_], piece * length, scratch);
-      else scatter_rows(&scaled[v * b_], uint32_t(piece), scratch);
+      scratch.zero();
+      if (count_ == 1) place_rows(&scaled[v * b_], piece * length, length, scratch.data());
+      else scatter_rows(&scaled[v * b_], uint32_t(piece), scratch.data());
       for (size_t i = 0; i < length; i += segment_) fwht<T>(scratch.data() + i, segment_);
       write_signed(scratch.data(), out + v * d_, piece * length, length, add);
     });
@@ -183,7 +184,7 @@ class Srht {
   template <class T> void sketch_blocks(const T* g, T* y, size_t n, int threads) const {
     const size_t length = std::max<size_t>(segment_, kSuper), pieces = (d_ + length - 1) / length;
     const T scale = T(scale_);
-    parallel_with<T>(length, n * pieces, threads, [&](size_t item, std::vector<T>& scratch) {
+    parallel_with<T>(length, n * pieces, threads, [&](size_t item, Scratch<T>& scratch) {
       const size_t v = item / pieces, first = item % pieces * length;
       transform(g + v * d_, first, length, scratch.data());
       for (size_t k = row_from(first); k < b_ && rows_[k] < first + length; ++k)
@@ -203,8 +204,9 @@ class Srht {
   template <class T> void sketch_segments(const T* g, T* y, size_t n, int threads) const {
     const size_t used = (d_ + segment_ - 1) / segment_;
     const size_t chunks = std::max<size_t>(1, std::min<size_t>(8, used / 8));
-    std::vector<T> partial(n * chunks * b_);
-    parallel_with<T>(segment_, n * chunks, threads, [&](size_t item, std::vector<T>& scratch) {
+    Scratch<T> partial(n * chunks * b_);
+    partial.zero();
+    parallel_with<T>(segment_, n * chunks, threads, [&](size_t item, Scratch<T>& scratch) {
       const size_t v = item / chunks, c = item % chunks;
       T* sum = &partial[item * b_];
       for (size_t t = used * c / chunks; t < used * (c + 1) / chunks; ++t) {
@@ -252,13 +254,12 @@ class Srht {
     }
   }
 
-  template <class T> void place_rows(const T* s, size_t first, std::vector<T>& scratch) const {
-    for (size_t k = row_from(first); k < b_ && rows_[k] < first + scratch.size(); ++k) scratch[rows_[k] - first] = s[k];
+  template <class T> void place_rows(const T* s, size_t first, size_t length, T* to) const {
+    for (size_t k = row_from(first); k < b_ && rows_[k] < first + length; ++k) to[rows_[k] - first] = s[k];
   }
 
-  template <class T> void scatter_rows(const T* s, uint32_t segment, std::vector<T>& scratch) const {
+  template <class T> void scatter_rows(const T* s, uint32_t segment, T* to) const {
     const uint32_t mask = uint32_t(count_ - 1);
-    T* to = scratch.data();
     size_t k = 0;
 #if defined(__AVX512F__)
     if constexpr (sizeof(T) == 4)

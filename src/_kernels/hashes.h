@@ -1,6 +1,8 @@
 // The hash families of spec v1: signs (a BCH code), buckets (a linear hash) and samples, each with Philox on top.
 #pragma once
-#include "simd.h"
+#include <vector>
+
+#include "philox.h"
 
 namespace desketch::ISA {
 
@@ -96,40 +98,46 @@ class Signs {
 };
 
 // h(x) = a_0 + sum over bits k of x of a_{k+1} + (word x of the bucket stream) M / 2^32, mod M.
+//
+// The sum over six bits of x is one look-up.
 class Buckets {
  public:
   Buckets(const uint32_t key[4], uint32_t table, uint32_t modulus)
       : words_(stream_of(key, table, kBucket)), modulus_(modulus) {
-    uint32_t seed[128];
+    uint32_t seed[128], a[37] = {};
     philox(stream_of(key, table, kSeed), 0, seed);
     philox(stream_of(key, table, kSeed), 1, seed + 64);
     for (int k = 0; k < 32; ++k) {
       const uint64_t v = seed[4 + 2 * k] | uint64_t(seed[5 + 2 * k]) << 32;
-      a_[k] = uint32_t((unsigned __int128)(v)*modulus >> 64);
+      a[k] = uint32_t((unsigned __int128)(v)*modulus >> 64);
     }
-    low_[0] = 0;
-    for (int k = 0; k < 6; ++k)
-      for (int l = 0; l < 1 << k; ++l) low_[(1 << k) + l] = reduce(low_[l] + a_[k + 1]);
+    first_ = a[0];
+    for (int digit = 0; digit < kDigits; ++digit) {
+      uint32_t* sum = sum_[digit];
+      sum[0] = 0;
+      for (int k = 0; k < 6; ++k)
+        for (int l = 0; l < 1 << k; ++l) sum[(1 << k) + l] = reduce(sum[l] + a[6 * digit + k + 1]);
+    }
   }
 
   // The buckets of 64 q .. 64 q + 63.
   void group(uint32_t q, uint32_t out[64]) const {
-    uint32_t base = a_[0];
-    for (uint32_t rest = q; rest; rest &= rest - 1) base = reduce(base + a_[__builtin_ctz(rest) + 7]);
-    uint32_t w[64];
+    uint32_t base = first_, w[64];
+    for (int digit = 1; digit < kDigits; ++digit) base = reduce(base + sum_[digit][q >> 6 * (digit - 1) & 63]);
     philox(words_, q, w);
-    const uint32_t modulus = modulus_;
-    for (int l = 0; l < 64; ++l) {
-      const uint32_t top = uint32_t(uint64_t(w[l]) * modulus >> 32);
-      const uint32_t x = std::min(base + low_[l], base + low_[l] - modulus) + top;
-      out[l] = std::min(x, x - modulus);
+    for (int l = 0; l < 64; l += kWords) {
+      const words linear = reduce(load_words(sum_[0] + l) + base);
+      store_words(out + l, reduce(linear + multiply(load_words(w + l), modulus_).high));
     }
   }
 
  private:
+  static constexpr int kDigits = 6;
+  // x mod M for x < 2 M: below M the difference wraps around, and is the larger one.
   uint32_t reduce(uint32_t x) const { return std::min(x, x - modulus_); }
+  words reduce(words x) const { return smaller(x, x - modulus_); }
   Stream words_;
-  uint32_t modulus_, a_[32], low_[64];
+  uint32_t modulus_, first_, sum_[kDigits][64];
 };
 
 // Where the lowest bit is; anything if there is none.

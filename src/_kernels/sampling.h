@@ -2,6 +2,7 @@
 #pragma once
 #include "hashes.h"
 #include "operator.h"
+#include "parallel.h"
 
 namespace desketch::ISA {
 

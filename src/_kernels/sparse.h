@@ -6,6 +6,7 @@
 
 #include "hashes.h"
 #include "operator.h"
+#include "parallel.h"
 
 namespace desketch::ISA {
 
@@ -39,7 +40,8 @@ class Sparse {
       }
     };
     if (threads > 1 && chunks > 1) {
-      std::vector<T> tables(n * chunks * width_);
+      Scratch<T> tables(n * chunks * width_);
+      tables.zero();
       parallel(groups * chunks, threads, [&](size_t item) {
         const size_t group = item / chunks, c = item % chunks;
         sum(group, c, &tables[(group * kGroup * chunks + c) * width_], chunks * width_);
@@ -49,9 +51,9 @@ class Sparse {
       });
       return;
     }
-    parallel_with<T>(std::min(n, kGroup) * width_, groups, threads, [&](size_t group, std::vector<T>& tables) {
+    parallel_with<T>(std::min(n, kGroup) * width_, groups, threads, [&](size_t group, Scratch<T>& tables) {
       for (size_t c = 0; c < chunks; ++c) {
-        std::memset(tables.data(), 0, tables.size() * sizeof(T));
+        tables.zero();
         sum(group, c, tables.data(), width_);
         for (size_t v = group * kGroup; v < std::min(n, (group + 1) * kGroup); ++v)
           fold(&tables[v % kGroup * width_], c, chunks, y + v * size_t(b_));
@@ -61,7 +63,7 @@ class Sparse {
 
   template <class T> void desketch(const T* s, T* out, size_t n, double scale, bool add, int threads) const {
     const size_t supers = size_t(d_ + kSuper - 1) / kSuper;
-    std::vector<T> scaled(n * width_);
+    Scratch<T> scaled(n * width_);
     for (size_t v = 0; v < n; ++v) spread(s + v * size_t(b_), scale, &scaled[v * width_]);
     const size_t run = std::max<size_t>(1, std::min<size_t>(64, supers / 16));
     parallel((supers + run - 1) / run, threads, [&](size_t item) {
@@ -78,11 +80,12 @@ class Sparse {
   static constexpr int64_t kPad = 64;
   static constexpr size_t kGroup = 8;  // vectors that share one pass of hashing
   struct Table { int64_t first, rows, start; double scale; };
-  struct Hashes {  // of one superblock: signs by layer, and offsets by layer and block (textbook: 64 of one block)
-    explicit Hashes(size_t nnz) : signs(64 * nnz), rows(64 * nnz), super(0) {}
-    std::vector<uint64_t> signs;
-    std::vector<uint32_t> rows;
-    uint32_t super;
+  struct Hashes {  // of one superblock: signs by layer and block, rows by layer and block (textbook: of two blocks in turn)
+    explicit Hashes(size_t nnz) : signs(64 * nnz), rows(128 * nnz), turn(64 * nnz) {}
+    uint32_t* rows_of(size_t r) { return &rows[r % 2 * turn]; }
+    Scratch<uint64_t> signs;
+    Scratch<uint32_t> rows;
+    size_t turn;
   };
 
   // How many partial sums: a function of (d, b) alone, so that the result does not depend on the threads.
@@ -95,46 +98,56 @@ class Sparse {
       uint32_t* mine = rows + 64 * j;
       buckets_[size_t(j)].group(q, mine);
       if (!floyd_) continue;
-      const uint32_t last = uint32_t(b_ - nnz_ + j);
-      for (int l = 0; l < 64; ++l) {
-        bool taken = false;
-        for (int64_t i = 0; i < j; ++i) taken |= rows[64 * i + l] == mine[l];
-        mine[l] = taken ? last : mine[l];
+      for (int l = 0; l < 64; l += kWords) {
+        const words u = load_words(mine + l), last = words{} + uint32_t(b_ - nnz_ + j);
+        words taken = {};
+        for (int64_t i = 0; i < j; ++i) taken |= (words)(load_words(rows + 64 * i + l) == u);
+        store_words(mine + l, (taken & last) | (~taken & u));
       }
     }
   }
 
   void hash(uint32_t p, Hashes& h) const {
-    h.super = p;
     for (int64_t j = 0; j < nnz_; ++j) signs_[size_t(j)].superblock(p, &h.signs[size_t(64 * j)]);
-    if (blocked_) offsets(p, h.rows.data());
+    if (blocked_) offsets(p, h.rows_of(0));
   }
 
-  size_t blocks_in(size_t p) const { return size_t(std::min<int64_t>(64, (d_ - int64_t(p) * kSuper + 63) / 64)); }
+  // visit(r, rows) for the blocks r of superblock p. Textbook rows are hashed one block ahead: hashing keeps the vector units
+  // busy while the table is waited for.
+  template <class Visit> void each_block(Hashes& h, size_t p, Visit visit) const {
+    const size_t blocks = size_t(std::min<int64_t>(64, (d_ - int64_t(p) * kSuper + 63) / 64));
+    if (blocked_) {
+      for (size_t r = 0; r < blocks; ++r) visit(r, h.rows_of(0));
+      return;
+    }
+    const uint32_t q = uint32_t(64 * p);
+    offsets(q, h.rows_of(0));
+    for (uint32_t r = 0; r < blocks; ++r) {
+      if (r + 1 < blocks) offsets(q + r + 1, h.rows_of(r + 1));
+      visit(size_t(r), h.rows_of(r));
+    }
+  }
 
   template <class T> void add(Hashes& h, const T* g, size_t p, T* table) const {
-    const T* x = g + p * kSuper;
-    const size_t blocks = blocks_in(p);
-    for (size_t r = 0; r < blocks; ++r, x += 64) {
-      T padded[64];
-      const T* block = x;
-      if (p * kSuper + 64 * r + 64 > size_t(d_)) {
-        const size_t have = size_t(d_) - p * kSuper - 64 * r;
-        for (size_t l = 0; l < 64; ++l) padded[l] = l < have ? x[l] : T(0);
+    each_block(h, p, [&](size_t r, const uint32_t* rows) {
+      const size_t first = p * kSuper + 64 * r;
+      alignas(64) T padded[64];
+      const T* block = g + first;
+      if (first + 64 > size_t(d_)) {
+        for (size_t l = 0; l < 64; ++l) padded[l] = first + l < size_t(d_) ? g[first + l] : T(0);
         block = padded;
       }
-      if (blocked_) {
-        for (int64_t j = 0; j < nnz_; ++j) {
-          const size_t at = size_t(64 * j) + r;
-          if (r + kAhead < blocks) prefetch(table + start_[size_t(j)] + h.rows[at + kAhead]);
-          add_block(block, h.signs[at], table + start_[size_t(j)] + h.rows[at]);
+      for (int64_t j = 0; j < nnz_; ++j) {
+        const size_t at = size_t(64 * j) + r;
+        T* layer = table + start_[size_t(j)];
+        if (!blocked_) {
+          scatter(block, h.signs[at], rows + 64 * j, layer);
+          continue;
         }
-      } else {
-        offsets(uint32_t(64 * p + r), h.rows.data());
-        for (int64_t j = 0; j < nnz_; ++j)
-          scatter(block, h.signs[size_t(64 * j) + r], &h.rows[size_t(64 * j)], table + start_[size_t(j)]);
+        if (r + kAhead < 64) prefetch(layer + rows[at + kAhead]);
+        add_block(block, h.signs[at], layer + rows[at]);
       }
-    }
+    });
   }
 
   static constexpr size_t kAhead = 6;
@@ -149,8 +162,9 @@ class Sparse {
 
   template <class T> static void scatter(const T* x, uint64_t signs, const uint32_t* rows, T* table) {
     constexpr int L = kLanes<T>;
-    T y[64];
+    alignas(64) T y[64];
     for (int l = 0; l < 64; l += L) store<T>(y + l, flip(load<T>(x + l), signs >> l));
+#pragma GCC unroll 16
     for (int l = 0; l < 64; ++l) table[rows[l]] += y[l];
   }
 
@@ -176,40 +190,30 @@ class Sparse {
   // Superblock p of w: staged and streamed where w is long, else in place.
   template <class T> void take(Hashes& h, const T* table, size_t p, T* w, bool add) const {
     T* out = w + p * kSuper;
-    const size_t blocks = blocks_in(p), have = std::min<size_t>(kSuper, size_t(d_) - p * kSuper);
+    const size_t have = std::min<size_t>(kSuper, size_t(d_) - p * kSuper);
     const bool streams = !add && worth_streaming(size_t(d_)), staged = streams || have % 64;
     alignas(64) T stage[kSuper];
     if (add && staged) std::copy_n(out, have, stage);
     T* to = staged ? stage : out;
-    for (size_t r = 0; r < blocks; ++r) {
-      if (!blocked_) offsets(uint32_t(64 * p + r), h.rows.data());
-      take_block(h, r, table, to + 64 * r, add);
-    }
+    each_block(h, p, [&](size_t r, const uint32_t* rows) { take_block(h, r, rows, table, to + 64 * r, add); });
     if (streams) stream_copy(stage, out, have);
     else if (staged) std::copy_n(stage, have, out);
   }
 
-  template <class T> void take_block(const Hashes& h, size_t r, const T* table, T* out, bool add) const {
+  template <class T> void take_block(Hashes& h, size_t r, const uint32_t* rows, const T* table, T* out, bool add) const {
     constexpr int L = kLanes<T>;
-    T gathered[64];
     vec<T> sum[64 / L];
     for (int64_t j = 0; j < nnz_; ++j) {
       const size_t at = size_t(64 * j) + r;
-      const T* source = table + start_[size_t(j)] + (blocked_ ? h.rows[at] : 0);
-      if (blocked_) {
-        if (r + kAhead < 64) prefetch(table + start_[size_t(j)] + h.rows[at + kAhead]);
-      } else {
-        for (int l = 0; l < 64; ++l) gathered[l] = source[h.rows[size_t(64 * j + l)]];
-        source = gathered;
-      }
+      const T* layer = table + start_[size_t(j)];
+      if (blocked_ && r + kAhead < 64) prefetch(layer + rows[at + kAhead]);
       for (int l = 0; l < 64 / L; ++l) {
-        const vec<T> x = flip(load<T>(source + l * L), h.signs[at] >> (l * L));
-        sum[l] = j == 0 ? x : sum[l] + x;
+        const vec<T> x = blocked_ ? load<T>(layer + rows[at] + l * L) : gather<T>(layer, rows + 64 * j + l * L);
+        const vec<T> y = flip(x, h.signs[at] >> (l * L));
+        sum[l] = j == 0 ? y : sum[l] + y;
       }
     }
-    for (int l = 0; l < 64 / L; ++l) {
-      store<T>(out + l * L, add ? load<T>(out + l * L) + sum[l] : sum[l]);
-    }
+    for (int l = 0; l < 64 / L; ++l) store<T>(out + l * L, add ? load<T>(out + l * L) + sum[l] : sum[l]);
   }
 
   int64_t d_, b_, nnz_;
