@@ -2,6 +2,7 @@
 #pragma once
 #include <vector>
 
+#include "memory.h"
 #include "philox.h"
 
 namespace desketch::ISA {
@@ -149,8 +150,10 @@ inline std::vector<uint32_t> sample_rows(const uint32_t key[4], int64_t n, int64
   const Stream words = stream_of(key, 0, kSample);
   const uint32_t threshold = uint32_t((uint64_t(1) << 32) % uint64_t(n));
   uint32_t w[64], q = 0;
-  std::vector<uint32_t> rows(static_cast<size_t>(b));
+  std::vector<uint32_t> rows;
+  rows.reserve(size_t(b) + 64);
   if (draws == b && n / 8 > 16 * b + 4096) {  // few of many: sorting takes O(b) memory
+    rows.resize(size_t(b));
     size_t kept = 0, used = 64;
     while (kept < size_t(b)) {
       for (size_t missing = size_t(b) - kept; missing; --missing) {
@@ -163,7 +166,9 @@ inline std::vector<uint32_t> sample_rows(const uint32_t key[4], int64_t n, int64
     }
     return rows;
   }
-  std::vector<uint64_t> taken(size_t(n + 63) / 64);
+  const size_t pieces = size_t(n + 63) / 64;
+  Scratch<uint64_t> taken(pieces);
+  taken.zero();
   for (int64_t missing = draws; missing > 0;) {
     philox(words, q++, w);
     for (int l = 0; l < 64 && missing; ++l) {
@@ -178,7 +183,7 @@ inline std::vector<uint32_t> sample_rows(const uint32_t key[4], int64_t n, int64
   const uint64_t invert = draws == b ? 0 : ~uint64_t(0);
   rows.resize(size_t(b) + 64);  // two are written whether there or not: words with more bits are rare
   size_t k = 0;
-  for (size_t i = 0; i < taken.size() && k < size_t(b); ++i) {
+  for (size_t i = 0; i < pieces && k < size_t(b); ++i) {
     const uint64_t word = taken[i] ^ invert, after = word & (word - 1);
     const uint32_t base = uint32_t(i << 6);
     rows[k] = base + first_bit(word), rows[k + 1] = base + first_bit(after);

@@ -2,9 +2,9 @@
 #include <stdexcept>
 
 #include "dense.h"
-#include "hadamard.h"
 #include "sampling.h"
 #include "sparse.h"
+#include "srht.h"
 
 namespace desketch {
 namespace ISA {
