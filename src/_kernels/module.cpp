@@ -4,7 +4,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <cstring>
+#include <cstdlib>
 #include <stdexcept>
 #include <vector>
 
@@ -14,8 +14,9 @@ namespace nb = nanobind;
 namespace {
 
 using namespace desketch;
-using Input = nb::ndarray<nb::ro, nb::c_contig, nb::ndim<2>, nb::device::cpu>;
-using Output = nb::ndarray<nb::c_contig, nb::ndim<2>, nb::device::cpu>;
+using Input = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;  // rows along the last axis
+using Output = nb::ndarray<nb::c_contig, nb::device::cpu>;
+using Address = uintptr_t;  // of rows in memory whose owner gives an address for less than an array
 
 struct Isa { const char* name; bool here; Factory draw; };
 
@@ -42,6 +43,9 @@ std::vector<std::string> isas() {
   return names;
 }
 
+// A variable of the environment, for a tenth of what os.environ takes.
+const char* variable(const char* name) { return std::getenv(name); }
+
 class Plan {
  public:
   Plan(const std::string& family, nb::bytes key, const std::string& isa, int64_t d, int64_t b, int64_t nnz, int64_t blocked,
@@ -57,30 +61,36 @@ class Plan {
   }
 
   void sketch(const Input& g, const Output& y, int threads) const {
-    check(g, y, d_, b_);
-    with_type(g, y, [&](auto* x, auto* out, size_t n) { operator_->sketch(x, out, n, threads); });
+    const size_t n = rows(g, y, d_, b_);
+    sketch_at(Address(g.data()), Address(y.data()), n, g.dtype() == nb::dtype<float>(), threads);
   }
 
   void desketch(const Input& s, const Output& w, double scale, bool add, int threads) const {
-    check(s, w, b_, d_);
-    with_type(s, w, [&](auto* x, auto* out, size_t n) { operator_->desketch(x, out, n, scale, add, threads); });
+    const size_t n = rows(s, w, b_, d_);
+    desketch_at(Address(s.data()), Address(w.data()), n, s.dtype() == nb::dtype<float>(), scale, add, threads);
+  }
+
+  void sketch_at(Address g, Address y, size_t n, bool single, int threads) const {
+    with_type(g, y, single, [&](auto* x, auto* out) { operator_->sketch(x, out, n, threads); });
+  }
+
+  void desketch_at(Address s, Address w, size_t n, bool single, double scale, bool add, int threads) const {
+    with_type(s, w, single, [&](auto* x, auto* out) { operator_->desketch(x, out, n, scale, add, threads); });
   }
 
  private:
-  static void check(const Input& x, const Output& y, size_t in, size_t out) {
-    if (x.shape(1) != in || y.shape(1) != out || x.shape(0) != y.shape(0) || x.dtype() != y.dtype())
-      throw std::invalid_argument("rows, lengths and types must agree");
+  static size_t rows(const Input& x, const Output& y, size_t in, size_t out) {
+    const bool real = x.dtype() == nb::dtype<float>() || x.dtype() == nb::dtype<double>();
+    if (!real || x.dtype() != y.dtype()) throw std::invalid_argument("float32 or float64, both alike");
+    const bool last = x.ndim() && y.ndim() && x.shape(x.ndim() - 1) == in && y.shape(y.ndim() - 1) == out;
+    if (!last || x.size() / in != y.size() / out) throw std::invalid_argument("rows and lengths must agree");
+    return x.size() / in;
   }
 
-  template <class Work> static void with_type(const Input& x, const Output& y, Work work) {
-    const size_t n = x.shape(0);
-    const bool single = x.dtype() == nb::dtype<float>();
-    if (!single && x.dtype() != nb::dtype<double>()) throw std::invalid_argument("float32 or float64");
-    const void* from = x.data();
-    void* to = y.data();
+  template <class Work> static void with_type(Address x, Address y, bool single, Work work) {
     nb::gil_scoped_release release;
-    if (single) work(static_cast<const float*>(from), static_cast<float*>(to), n);
-    else work(static_cast<const double*>(from), static_cast<double*>(to), n);
+    if (single) work(reinterpret_cast<const float*>(x), reinterpret_cast<float*>(y));
+    else work(reinterpret_cast<const double*>(x), reinterpret_cast<double*>(y));
   }
 
   size_t d_, b_;
@@ -92,10 +102,13 @@ class Plan {
 NB_MODULE(_kernels, m) {
   m.doc() = "Compiled sketches; desketch.sketches is the interface.";
   m.def("isas", &isas, "Instruction sets usable here, best first.");
+  m.def("variable", &variable, "A variable of the environment, or None.");
   nb::class_<Plan>(m, "Plan")
       .def(nb::init<const std::string&, nb::bytes, const std::string&, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, double>(),
            nb::arg("family"), nb::arg("key"), nb::arg("isa"), nb::kw_only(), nb::arg("d"), nb::arg("b"), nb::arg("nnz") = 1,
            nb::arg("blocked") = 0, nb::arg("size") = 0, nb::arg("segment") = 0, nb::arg("scale") = 1.0)
       .def("sketch", &Plan::sketch)
-      .def("desketch", &Plan::desketch);
+      .def("desketch", &Plan::desketch)
+      .def("sketch_at", &Plan::sketch_at)
+      .def("desketch_at", &Plan::desketch_at);
 }

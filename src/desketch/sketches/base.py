@@ -151,8 +151,8 @@ class Sketch:
         if self._plan is None or arrays is None or not arrays[0].flags.c_contiguous:
             w[...] = w + self.desketch(s * scale) if add else self.desketch(s)
             return w
-        w_rows, s_rows = arrays[0].reshape(-1, self.d), np.ascontiguousarray(arrays[1]).reshape(-1, self.b)
-        self._plan.desketch(s_rows, w_rows, scale, add, compiled.workers(w_rows.size, self._threads))
+        target, source = arrays[0], np.ascontiguousarray(arrays[1])
+        self._plan.desketch(source, target, scale, add, compiled.workers(target.size, self._threads))
         return w
 
     def to_dense(self) -> npt.NDArray[np.float64]:
@@ -161,14 +161,21 @@ class Sketch:
 
     def apply_array(self, x: npt.NDArray[Any], transpose: bool) -> npt.NDArray[Any]:
         """Apply the compiled R (or Rᵀ) to the last axis of an array already checked."""
-        size, out_size = (self.b, self.d) if transpose else (self.d, self.b)
-        rows = np.ascontiguousarray(x).reshape(-1, size)
-        out = np.empty((len(rows), out_size), dtype=x.dtype)
+        x = np.ascontiguousarray(x)
+        out = np.empty((*x.shape[:-1], self.d if transpose else self.b), dtype=x.dtype)
         if transpose:
-            self._plan.desketch(rows, out, 1.0, False, compiled.workers(out.size, self._threads))
+            self._plan.desketch(x, out, 1.0, False, compiled.workers(out.size, self._threads))
         else:
-            self._plan.sketch(rows, out, compiled.workers(rows.size, self._threads))
-        return out.reshape(*x.shape[:-1], out_size)
+            self._plan.sketch(x, out, compiled.workers(x.size, self._threads))
+        return out
+
+    def apply_at(self, source: int, target: int, rows: int, single: bool, transpose: bool) -> None:
+        """Apply the compiled R (or Rᵀ) to rows already checked at one address, into another."""
+        threads = compiled.workers(rows * self.d, self._threads)
+        if transpose:
+            self._plan.desketch_at(source, target, rows, single, 1.0, False, threads)
+        else:
+            self._plan.sketch_at(source, target, rows, single, threads)
 
     def _check(self, x: Any, size: int, name: str) -> type:
         """Check kind, shape and dtype; return the kind."""

@@ -8,7 +8,7 @@ Environment, read when a sketch is drawn: ``DESKETCH_KERNELS`` = ``auto`` (defau
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -19,11 +19,13 @@ try:
 except ImportError:
     _kernels = None
 _ISAS: tuple[str, ...] = tuple(_kernels.isas()) if _kernels else ()
+_variable: Callable[[str], str | None] = _kernels.variable if _kernels else os.environ.get
 
 __all__ = ["available", "isa", "isas", "plan", "thread_limit", "wanted", "workers"]
 
 _CHOICES = ("auto", "compiled", "reference")
 _WORK_PER_THREAD = 1 << 18
+_CORES = os.cpu_count() or 1
 
 
 def available() -> bool:
@@ -33,7 +35,7 @@ def available() -> bool:
 
 def wanted() -> bool:
     """Whether sketches drawn now use the compiled kernels."""
-    choice = os.environ.get("DESKETCH_KERNELS", "auto")
+    choice = _variable("DESKETCH_KERNELS") or "auto"
     if choice not in _CHOICES:
         raise SketchError(f"DESKETCH_KERNELS must be one of {', '.join(_CHOICES)}, got {choice!r}")
     if choice == "compiled" and _kernels is None:
@@ -50,7 +52,7 @@ def isas() -> tuple[str, ...]:
 
 def isa() -> str:
     """The instruction set that sketches drawn now use."""
-    choice = os.environ.get("DESKETCH_ISA") or _ISAS[0]
+    choice = _variable("DESKETCH_ISA") or _ISAS[0]
     if choice not in _ISAS:
         raise SketchError(f"DESKETCH_ISA must be one of {', '.join(_ISAS)} on this machine, got {choice!r}")
     return choice
@@ -63,9 +65,9 @@ def plan(family: str, key: bytes, sizes: Mapping[str, float]) -> Any:
 
 def thread_limit() -> int:
     """The most threads that sketches drawn now may use."""
-    text = os.environ.get("DESKETCH_THREADS") or os.environ.get("OMP_NUM_THREADS") or ""
+    text = _variable("DESKETCH_THREADS") or _variable("OMP_NUM_THREADS") or ""
     if not text:
-        return os.cpu_count() or 1
+        return _CORES
     if not text.isdigit() or text == "0":
         raise SketchError(f"DESKETCH_THREADS must be a positive integer, got {text!r}")
     return int(text)

@@ -17,10 +17,11 @@ __all__ = ["apply_reference_to_array", "arrays", "linear"]
 
 def linear(x: torch.Tensor, R: Sketch, transpose: bool) -> torch.Tensor:
     """R x, or Rᵀ x, along the last axis; straight to the kernels where nobody differentiates."""
-    if R.compiled and not x.requires_grad and x.device.type == "cpu" and _tangent(x) is None:
-        array = _memory(x)
-        if array is not None:
-            return torch.from_numpy(R.apply_array(array, transpose))
+    if R.compiled and x.is_cpu and not x.requires_grad and type(x) is torch.Tensor and _tangent(x) is None:
+        x = x.contiguous().resolve_neg()
+        address = _address(x)
+        if address is not None:
+            return _apply_at(address, x, R, transpose)
     return _differentiable(x, R, transpose)
 
 
@@ -28,17 +29,25 @@ def _tangent(x: torch.Tensor) -> torch.Tensor | None:
     return unpack_dual(x).tangent  # type: ignore[no-untyped-call]
 
 
-def _memory(x: torch.Tensor) -> npt.NDArray[Any] | None:
+def _address(x: torch.Tensor) -> int | None:
     try:
-        return x.numpy()
+        return x.data_ptr()
     except RuntimeError:  # a tensor inside torch.func has no memory of its own
         return None
 
 
+def _apply_at(address: int, x: torch.Tensor, R: Sketch, transpose: bool) -> torch.Tensor:
+    """Apply R, or Rᵀ, to the rows of x, which are contiguous at this address."""
+    out = x.new_empty((*x.shape[:-1], R.d if transpose else R.b))
+    R.apply_at(address, out.data_ptr(), out.numel() // out.shape[-1], x.dtype is torch.float32, transpose)
+    return out
+
+
 def _apply(x: torch.Tensor, R: Sketch, transpose: bool) -> torch.Tensor:
     x = x.detach()
-    if R.compiled and x.device.type == "cpu":
-        return torch.from_numpy(R.apply_array(x.numpy(), transpose))
+    if R.compiled and x.is_cpu:
+        x = x.contiguous().resolve_neg()
+        return _apply_at(x.data_ptr(), x, R, transpose)
     rows = x.reshape(-1, R.b if transpose else R.d)
     out = R.reference.apply_t(rows) if transpose else R.reference.apply(rows)
     return out.reshape(*x.shape[:-1], out.shape[1])
@@ -86,7 +95,9 @@ def apply_reference_to_array(R: Sketch, x: npt.NDArray[Any], transpose: bool) ->
 
 def arrays(w: torch.Tensor, s: torch.Tensor) -> tuple[npt.NDArray[Any], npt.NDArray[Any]] | None:
     """Return w and s as arrays that share their memory, or None where autograd or a device needs tensor operations."""
-    if w.requires_grad or s.requires_grad or w.device.type != "cpu" or s.device.type != "cpu":
+    if w.requires_grad or s.requires_grad or not w.is_cpu or not s.is_cpu:
         return None
-    target, source = _memory(w), _memory(s)
-    return None if target is None or source is None else (target, source)
+    try:
+        return w.numpy(), s.numpy()
+    except RuntimeError:  # as in _address
+        return None
