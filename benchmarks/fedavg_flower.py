@@ -1,4 +1,4 @@
-"""Plain Flower FedAvg for thin_wire.py: the framework's own strategy and records, in f32, in f16, or empty.
+"""Flower's FedAvg for thin_wire.py and flower_parts.py: its own strategy and records, in f32, in f16, or empty.
 
 Model, data and local steps are those of the configured desketch run, through the same resident worker, so that start-up
 costs both sides alike and the difference is what travels.  ``kind`` is fedavg, fedavg-f16 or empty; the last sends one
@@ -23,8 +23,9 @@ from flwr.serverapp.strategy import FedAvg
 
 from desketch.integrations.flower.identity import client_id, state_folder
 from desketch.integrations.flower.resident import ask
+from flower_clock import note, steps_timed, timed
 
-client_app = ClientApp()
+client_app = ClientApp(mods=[timed])
 server_app = ServerApp()
 
 
@@ -52,21 +53,25 @@ def _train(message: Message, context: Context) -> Message:
 class Session:
     """The local steps of one client, from one array of weights to the next, in the dtype they came in."""
 
-    def __init__(self, setup: Any, client: int) -> None:
-        self.setup, self.data = setup, setup.clients[client]
+    def __init__(self, setup: Any, client: int, folder: Path) -> None:
+        self.setup, self.data, self.folder = setup, setup.clients[client], folder
 
     def answer(self, request: bytes) -> bytes:
         """Weights in, weights and number of examples out."""
         import torch
 
-        from desketch.fed.client import local_update
+        from desketch.fed import client
 
+        started, spent = time.perf_counter(), [0.0]
         t, w = pickle.loads(request)
         if w.size == 1:
             return pickle.dumps((w, 1))
         vector = torch.from_numpy(w.astype(np.float32))
-        delta = local_update(self.setup.model, vector, self.data, self.setup.work, t=t)
-        return pickle.dumps(((vector + delta).numpy().astype(w.dtype), len(self.data.y)))
+        with steps_timed(spent):
+            delta = client.local_update(self.setup.model, vector, self.data, self.setup.work, t=t)
+        reply = pickle.dumps(((vector + delta).numpy().astype(w.dtype), len(self.data.y)))
+        note(self.folder, "worker.jsonl", t=t, answer=time.perf_counter() - started, steps=sum(spent))
+        return reply
 
 
 def session(config: dict[str, Any], client: int, folder: Path) -> Session:
@@ -74,10 +79,23 @@ def session(config: dict[str, Any], client: int, folder: Path) -> Session:
     from desketch.integrations.flower.party import read_settings
     from desketch.tasks.federation import prepare
 
-    return Session(prepare(read_settings(config)[0]), client)
+    return Session(prepare(read_settings(config)[0]), client, folder)
 
 
-class HalfFedAvg(FedAvg):
+class TimedFedAvg(FedAvg):
+    """FedAvg that knows how long its average took."""
+
+    seconds_server = 0.0
+
+    def aggregate_train(self, server_round: int, replies: Any) -> Any:
+        """Average."""
+        started = time.perf_counter()
+        average = super().aggregate_train(server_round, replies)
+        self.seconds_server = time.perf_counter() - started
+        return average
+
+
+class HalfFedAvg(TimedFedAvg):
     """FedAvg whose arrays travel in f16; averages are taken in f32."""
 
     def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Any:
@@ -97,7 +115,11 @@ def _cast(arrays: ArrayRecord, dtype: Any) -> ArrayRecord:
     return ArrayRecord({name: Array(array.numpy().astype(dtype)) for name, array in arrays.items()})
 
 
-STRATEGIES: dict[str, Callable[..., FedAvg]] = {"fedavg": FedAvg, "fedavg-f16": HalfFedAvg, "empty": FedAvg}
+STRATEGIES: dict[str, Callable[..., TimedFedAvg]] = {
+    "fedavg": TimedFedAvg,
+    "fedavg-f16": HalfFedAvg,
+    "empty": TimedFedAvg,
+}
 
 
 @server_app.main()
@@ -124,7 +146,8 @@ def _main(grid: Grid, context: Context) -> None:
         metrics = setup.evaluate(torch.from_numpy(w)) if w.size > 1 else {"accuracy": 0.0}
         if t:
             with (folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
-                file.write(json.dumps({"round": t, "seconds": seconds, **metrics}) + "\n")
+                row = {"round": t, "seconds": seconds, "seconds_server": strategy.seconds_server, **metrics}
+                file.write(json.dumps(row) + "\n")
         clock = time.perf_counter()
         return None
 

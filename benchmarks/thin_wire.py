@@ -79,7 +79,7 @@ def cell(method: str, rate: str, data: str, limit: float) -> dict[str, Any]:
         write_app(folder / "project", method, config)
         wrap = {f"node {client}": hosts[client + 1].command([]) for client in range(CLIENTS)}
         wrap |= {"superlink": hosts[0].command([]), "run": hosts[0].command([])}
-        with Deployment(folder, hosts[0].address, PORT, wrap=wrap) as deployment:
+        with Deployment(folder, hosts[0].address, PORT, database=False, wrap=wrap) as deployment:
             write_flower_home(deployment.home, f"{hosts[0].address}:{PORT}")
             deployment.start_superlink()
             wait_for_port(hosts[0])

@@ -7,9 +7,11 @@ import signal
 
 import pytest
 
+pytestmark = pytest.mark.timeout(1500)  # a minute on an idle machine
+
 
 def test_a_worker_and_a_machine_die_in_mid_round(bed):
-    run = bed(clients=2, rounds=4)
+    run = bed(clients=2, rounds=3)
     run.start()
     run.until_round(1)
     run.until_training(0)
@@ -18,21 +20,21 @@ def test_a_worker_and_a_machine_die_in_mid_round(bed):
     run.until_training(1)
     run.kill_machine(1)
     run.start_node(1)  # comes back under a new node id, into the round that is still open
-    assert run.finish() == [(0, 1)] * 4
+    assert run.finish() == [(0, 1)] * 3
 
 
 @pytest.mark.slow
 def test_a_superlink_killed_in_mid_round_and_the_run_resumed(bed):
-    run = bed(clients=2, rounds=4)
+    run = bed(clients=2, rounds=3)
     run.start()
-    run.until_round(2)
+    run.until_round(1)
     run.until_training(0)
     run.deployment.stop("superlink", signal.SIGKILL)  # and the ServerApp with it: Flower gives such a run up
     run.deployment.stop("run", signal.SIGKILL)
     os.kill(run.worker(0), signal.SIGCONT)
     run.start_superlink()
     run.start_run()  # the same command again resumes from the last complete round
-    assert run.finish() == [(0, 1)] * 4
+    assert run.finish() == [(0, 1)] * 3
 
 
 @pytest.mark.slow

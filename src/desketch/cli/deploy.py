@@ -6,6 +6,7 @@ import json
 import sys
 import tempfile
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import typer
@@ -85,17 +86,19 @@ def _finish(rows: list[dict[str, Any]], plan: Any, json_to: str | None) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("", "per round", title=f"{plan.config.clients} SuperNodes on loopback", title_justify="left")
-    for label, name in (
-        ("bytes up", "bytes_up"),
-        ("bytes down", "bytes_down"),
-        ("seconds", "seconds"),
-        ("  local steps", "seconds_client"),
-        ("  average and checkpoint", "seconds_server"),
-        ("  start-up and moving", "seconds_moving"),
+    last, arrays = rows[-1], 4 * rows[-1]["d"] * plan.config.clients
+    accuracy = f", accuracy {last['accuracy']:.1%}" if "accuracy" in last else ""
+    title = f"{plan.config.clients} SuperNodes on loopback, {len(rows)} rounds{accuracy}"
+    table = Table("median of a round", "", "float32 arrays", title=title, title_justify="left")
+    for label, name, plain in (
+        ("bytes up", "bytes_up", f"{arrays:,}"),
+        ("bytes down", "bytes_down", f"{arrays:,}"),
+        ("seconds", "seconds", ""),
+        ("  local steps, sketch and wire", "seconds_client", ""),
+        ("  average and checkpoint", "seconds_server", ""),
+        ("  Flower: start-up, polls, transport", "seconds_moving", ""),
     ):
-        values = sorted(row[name] for row in rows)
-        table.add_row(label, f"{values[len(values) // 2]:,.6g}")
+        table.add_row(label, f"{median(row[name] for row in rows):,.4g}", plain)
     Console().print(table)
 
 

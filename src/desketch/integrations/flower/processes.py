@@ -35,7 +35,7 @@ def flower_environment(home: Path) -> dict[str, str]:
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
         "RAY_USAGE_STATS_ENABLED": "0",
-        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
+        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.3",
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
     }
 
@@ -60,12 +60,15 @@ def free_port(host: str = "127.0.0.1") -> int:
 class Deployment:
     """A SuperLink, its SuperNodes and runs; leaving the ``with`` block stops all of them.
 
-    ``wrap`` maps a role ("superlink", "node 0", "run") to a command prefix, e.g. a network namespace's.
+    ``wrap`` maps a role ("superlink", "node 0", "run") to a command prefix, e.g. a network namespace's.  ``database``
+    lets the SuperLink remember its nodes and runs through a restart; it is SQLite, and Flower gives a run up when it
+    stays locked for seconds, as many large objects on a busy machine can make it.
     """
 
     folder: Path
     address: str = "127.0.0.1"
     port: int = 0
+    database: bool = True
     wrap: Mapping[str, Prefix] = field(default_factory=dict)
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
@@ -83,10 +86,10 @@ class Deployment:
         self._stop_workers()
 
     def start_superlink(self, *options: str) -> None:
-        """Start (or start again) the SuperLink; its database remembers the nodes through a restart."""
+        """Start (or start again) the SuperLink."""
         command = [tool("flower-superlink"), *(options or ("--insecure",))]
         command += ["--host", self.address, "--port", str(self.port), "--disable-runtime-dependency-installation"]
-        command += ["--database", str(self.folder / "superlink.db")]
+        command += ["--database", str(self.folder / "superlink.db")] if self.database else []
         self._start("superlink", command)
 
     def start_node(self, client: int, clients: int, *options: str) -> None:

@@ -26,6 +26,7 @@ from desketch.fed.mechanism import Privacy
 from desketch.fed.rounds import Attendance
 from desketch.integrations.flower.agreement import Agreement
 from desketch.integrations.flower.exchange import Exchange, message, take
+from desketch.integrations.flower.folder_lock import sole_server
 from desketch.integrations.flower.layout import describe, to_arrays, to_vector
 from desketch.integrations.flower.server_session import RoundReport, ServerSession
 
@@ -129,8 +130,12 @@ class SketchStrategy(Strategy):  # type: ignore[misc]  # flwr is not typed here
     ) -> Result:
         """Rounds up to ``num_rounds``, from where the folder's checkpoint stands; ``timeout`` is a round's deadline."""
         self.round_timeout = timeout or self.round_timeout
-        self._open(initial_arrays, dict(train_config or {}))
-        self.summary()
+        with sole_server(self.folder):
+            self._open(initial_arrays, dict(train_config or {}))
+            self.summary()
+            return self._rounds(grid, num_rounds, evaluate_fn)
+
+    def _rounds(self, grid: Grid, num_rounds: int, evaluate_fn: Evaluate | None) -> Result:
         session, result = self._session, Result()
         result.arrays = to_arrays(session.w, session.agreement)
         self._evaluate(result, evaluate_fn)
@@ -201,7 +206,7 @@ class SketchStrategy(Strategy):  # type: ignore[misc]  # flwr is not typed here
             "seconds_server": closed - answered,
             "seconds_moving": exchange - report.client_seconds,
         }
-        self._write({**asdict(report), **metrics, **seconds})
+        self._write({**asdict(report), "d": self._session.agreement.d, **metrics, **seconds})
 
     def _evaluate(self, result: Result, evaluate_fn: Evaluate | None) -> dict[str, Any]:
         metrics = evaluate_fn(self._session.t, result.arrays) if evaluate_fn else None
