@@ -58,12 +58,11 @@ template <class T, int R> inline void pass(T* x, size_t n, size_t h) {
     }
 }
 
-constexpr size_t kAhead = 4096;  // bytes
 constexpr int kRadix = kVectorBytes == 64 ? 16 : 8;  // vectors that fit the registers
 template <class T> constexpr size_t kFirst = kRadix * size_t(kLanes<T>);  // numbers in one step of the first pass
 
 // The stages inside kRadix vectors, on src with the signs of a superblock (or without, words = nullptr). A signed source comes
-// from far: it is called a page ahead, which hardware would not cross.
+// from far, and is called ahead.
 template <class T> inline void first_pass(const T* src, const uint64_t* words, T* x, size_t n) {
   constexpr size_t L = size_t(kLanes<T>);
   for (size_t i = 0; i < n; i += kFirst<T>) {
@@ -73,7 +72,7 @@ template <class T> inline void first_pass(const T* src, const uint64_t* words, T
       const size_t at = i + k * L;
       v[k] = load<T>(src + at);
       if (words) {
-        __builtin_prefetch(src + at + kAhead / sizeof(T), 0, 2);
+        call_ahead(src + at);
         v[k] = flip(v[k], words[at >> 6] >> (at & 63));
       }
       v[k] = lanes<T>(v[k]);

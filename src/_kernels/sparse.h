@@ -133,6 +133,7 @@ class Sparse {
       const size_t first = p * kSuper + 64 * r;
       alignas(64) T padded[64];
       const T* block = g + first;
+      for (size_t l = 0; l < 64; l += 64 / sizeof(T)) call_ahead(block + l);
       if (first + 64 > size_t(d_)) {
         for (size_t l = 0; l < 64; ++l) padded[l] = first + l < size_t(d_) ? g[first + l] : T(0);
         block = padded;
