@@ -105,3 +105,10 @@ def test_any_shape_and_option(data):
     left, right = (y.astype("f8") * s).sum(-1), (g * x.astype("f8")).sum(-1)
     np.testing.assert_allclose(left, right, atol=1e-5 * d if dtype == "float32" else 1e-10 * d)
     assert 0 <= R.alpha <= R.alpha_paper or d == 1 or b == d
+
+
+def test_a_view_that_torch_negates_on_reading_is_sketched_as_it_reads():
+    x = torch.complex(torch.zeros(300), torch.arange(300.0)).conj().imag
+    assert x.is_neg()
+    R = desketch.draw("countsketch", d=300, b=64, key=desketch.Key(1))
+    torch.testing.assert_close(R.sketch(x), -R.sketch(torch.arange(300.0)), rtol=0, atol=0)
