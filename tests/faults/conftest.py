@@ -28,7 +28,7 @@ SETTINGS = {
     "local_steps": 20,
     "eta_local": 0.2,
 }
-PATIENCE = 400.0  # seconds until a test gives up; a machine may be busy
+PATIENCE = 600.0  # seconds until a test gives up; a machine may be busy
 
 
 @dataclass(frozen=True, kw_only=True)

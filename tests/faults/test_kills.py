@@ -50,23 +50,26 @@ def test_a_client_app_killed_in_mid_round_is_asked_again(bed):
 
 @pytest.mark.slow
 def test_rounds_go_on_without_a_machine_and_with_it_when_it_is_back(bed):
-    run = bed(clients=3, rounds=10, round_timeout=45.0)
+    run = bed(clients=2, rounds=6, round_timeout=150.0)
     run.start()
     run.until_round(1)
     run.until_training(1)
     run.kill_machine(1)
-    run.until_round(3)
+    run.until_round(3)  # Flower takes a minute to notice, and the next round waits once for the node that is missing
+    run.until_training(0)  # holds a round open
     run.start_node(1)
+    run.until(lambda: run.has_order(1), "an order for the client that is back")
+    os.kill(run.worker(0), signal.SIGCONT)
     participants = run.finish()
-    assert participants[1] == (0, 2)
-    assert participants[-1] == (0, 1, 2)
+    assert participants[1:3] == [(0,), (0,)]
+    assert participants[-1] == (0, 1)
 
 
 @pytest.mark.slow
 def test_a_worker_killed_in_every_round(bed):
-    run = bed(clients=2, rounds=6)
+    run = bed(clients=2, rounds=5)
     run.start()
-    for t in range(1, 6):
+    for t in range(1, 5):
         run.until_round(t)
         run.kill_worker(t % 2)
-    assert run.finish() == [(0, 1)] * 6
+    assert run.finish() == [(0, 1)] * 5
