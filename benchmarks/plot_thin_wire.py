@@ -37,7 +37,7 @@ def main() -> None:
             text = f"{seconds:.0f}" if cell["reached"] else f">{seconds:.0f}"
             axes.text(at, seconds * 1.05, text, ha="center", va="bottom", fontsize=8)
     axes.set_yscale("log")
-    axes.set_ylim(50, 6000)
+    axes.set_ylim(50, 12000)
     axes.set_xticks(range(len(RATES)), RATES)
     axes.set_ylabel("seconds to 84 % accuracy")
     axes.spines[["top", "right"]].set_visible(False)

@@ -90,15 +90,15 @@ def _finish(rows: list[dict[str, Any]], plan: Any, json_to: str | None) -> None:
     accuracy = f", accuracy {last['accuracy']:.1%}" if "accuracy" in last else ""
     title = f"{plan.config.clients} SuperNodes on loopback, {len(rows)} rounds{accuracy}"
     table = Table("median of a round", "", "float32 arrays", title=title, title_justify="left")
-    for label, name, plain in (
-        ("bytes up", "bytes_up", f"{arrays:,}"),
-        ("bytes down", "bytes_down", f"{arrays:,}"),
-        ("seconds", "seconds", ""),
-        ("  local steps, sketch and wire", "seconds_client", ""),
-        ("  average and checkpoint", "seconds_server", ""),
-        ("  Flower: start-up, polls, transport", "seconds_moving", ""),
+    for way in ("up", "down"):
+        table.add_row(f"bytes {way}", f"{median(row[f'bytes_{way}'] for row in rows):,.0f}", f"{arrays:,}")
+    for label, name in (
+        ("seconds", "seconds"),
+        ("  local steps, sketch and wire", "seconds_client"),
+        ("  average and checkpoint", "seconds_server"),
+        ("  Flower: start-up, polls, transport", "seconds_moving"),
     ):
-        table.add_row(label, f"{median(row[name] for row in rows):,.4g}", plain)
+        table.add_row(label, f"{median(row[name] for row in rows):.2f}")
     Console().print(table)
 
 
