@@ -8,7 +8,7 @@ SECONDS = {
     "startup": "start-up of the ClientApp",
     "loading": "loading data and model",
     "steps": "local steps",
-    "encode": "sketch, wire and replica; or arrays",
+    "encode": "sketch, wire and replica; or arrays (plain: and importing torch)",
     "flower": "Flower: queues, polls, transport",
     "server": "server: average, checkpoint",
     "round": "**round**",
@@ -30,6 +30,7 @@ def parts(result: dict[str, Any]) -> str:
         lines.append(_row(f"{label}, s", [f"{method[name]:.2f}" for method in methods.values()]))
     for name, label in KILOBYTES.items():
         lines.append(_row(f"{label}, kB", [f"{method[name] / 1e3:,.1f}" for method in methods.values()]))
+    lines += ["", f"Two cores shared with other work: load average {result['load_average']}."]
     return "\n".join(lines)
 
 
