@@ -42,8 +42,8 @@ def marks(result: dict[str, Any]) -> str:
         got_text = f"{best[0]:.1f}x ({best[1]})"
         if not plain["reached"]:
             got_text = (
-                f"at least {got_text}: FedAvg ended after {plain['seconds']:.0f} s, {plain['rounds']} complete rounds and "
-                f"{plain['accuracy']:.1%}"
+                f"at least {got_text}: FedAvg ended after {plain['seconds']:.0f} s, {plain['rounds']} complete rounds "
+                f"and {plain['accuracy']:.1%}"
             )
         half = result["cells"].get(f"{rate}, fedavg-f16")
         if half and half["reached"]:
