@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import os
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import typer
 
+from desketch.cli.document import emit
 from desketch.errors import InputError, PrivacyError
 from desketch.privacy.events import EVERYBODY, Event, Gaussian, Ledger, LocalSteps, PoissonSampled, check_delta
 
@@ -50,7 +48,8 @@ def account(
         raise InputError("delta is missing and has no default: add --delta, well below 1/(number of units)")
     check_delta(given["delta"])
     if calibrate:
-        _emit({"noise_multiplier": _calibrated(given, adjacency)}, json_to, _table_of_noise)
+        noise = _calibrated(given, adjacency)
+        emit({"noise_multiplier": noise}, json_to, lambda: print(f"noise multiplier {noise:.6g}"))
         return
     ledger = given.get("ledger") or _ledger(given, given.get("noise_multiplier"), adjacency)
     document = _document(ledger, given["delta"])
@@ -58,7 +57,7 @@ def account(
         document["curve"] = _curve(ledger, given["delta"])
     if plot is not None:
         _draw(document["curve"], given["delta"], plot)
-    _emit(document, json_to, lambda data: _table(data, ledger, given["delta"]))
+    emit(document, json_to, lambda: _table(document, ledger, given["delta"]))
 
 
 def _from_source(path: Path) -> dict[str, Any]:
@@ -155,22 +154,6 @@ def _draw(curve: dict[str, list[float]], delta: float, path: Path) -> None:
     axes.grid(alpha=0.3)
     figure.savefig(path, dpi=150)
     pyplot.close(figure)
-
-
-def _emit(document: dict[str, Any], json_to: str | None, table: Any) -> None:
-    text = json.dumps(document, indent=2)
-    if json_to == "-":
-        sys.stdout.write(text + "\n")
-    elif json_to is not None:
-        partial = Path(f"{json_to}.partial")
-        partial.write_text(text + "\n")
-        os.replace(partial, json_to)
-    else:
-        table(document)
-
-
-def _table_of_noise(document: dict[str, Any]) -> None:
-    sys.stdout.write(f"noise multiplier {document['noise_multiplier']:.6g}\n")
 
 
 def _table(document: dict[str, Any], ledger: Ledger, delta: float) -> None:
