@@ -9,6 +9,7 @@ MARKS: dict[str, tuple[str, float, float | None, float | None]] = {
     "headline": ("MLP 784-512-10, 10 clients, K = 5", 500, 3, 10),
     "k20": ("MLP 784-512-10, 10 clients, K = 20, untuned", 1000, 2, None),
     "k20-tuned": ("MLP 784-512-10, 10 clients, K = 20, tuned for bytes", 1000, None, None),
+    "k100": ("MLP 784-512-10, 10 clients, K = 100", 500, 3, 10),
     "noniid": ("MLP 784-512-10, Dirichlet 0.3, 10 of 50 clients, K = 20, untuned", 300, None, None),
     "cnn": ("CNN, d = 156k, 5 clients, K = 20, untuned", 300, None, None),
     "wide": ("MLP 784-2048-10, d = 1.6M, 5 clients, K = 20, untuned", 2000, None, None),
@@ -31,7 +32,7 @@ def headline(result: dict[str, Any]) -> str:
 
 def others(result: dict[str, Any]) -> str:
     """The remaining federations."""
-    names = [name for name in ("k20", "k20-tuned", "noniid", "cnn", "wide") if name in result["parts"]]
+    names = [name for name in ("k20", "k20-tuned", "k100", "noniid", "cnn", "wide") if name in result["parts"]]
     return "\n\n".join(f"**{MARKS[name][0]}**\n\n{methods(result, name)}" for name in names)
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from math import sqrt
+from math import exp, sqrt
 
 import pytest
 import torch
 
 from desketch.errors import InputError
 from desketch.fed import OPTIMIZERS, Update, make_optimizer
+from desketch.fed.auto_step import AutoStep
 
 
 def _updates(n: int = 8, d: int = 50) -> list[Update]:
@@ -99,7 +100,21 @@ def test_the_automatic_step_grows_along_a_line_and_shrinks_on_reversal() -> None
     for t in range(10):
         straight.apply(w, Update(u, 10.0, 100))
         zigzag.apply(v, Update(u * (-1) ** t, 10.0, 100))
-    assert zigzag.eta < 0.1 < 1.0 < straight.eta
+    growth = 9 * AutoStep.kappa / (1 + 100 / 100**2)
+    assert straight.eta == pytest.approx(exp(growth), rel=1e-3)
+    assert zigzag.eta == pytest.approx(exp(-growth), rel=1e-3)
+
+
+@pytest.mark.parametrize(("w0", "longer"), [(0.1, 1.0), (3.0, 3.0), (100.0, AutoStep.longest_start)])
+def test_the_first_automatic_step_is_as_long_as_w0_within_limits(w0: float, longer: float) -> None:
+    """|w0| is given in units of |y|; the bound c = |w0| / 4 shortens the step of small ones."""
+    d, b, y = 400, 100, 1 / 40
+    w = torch.full((d,), w0 * y / sqrt(d))
+    before = w.clone()
+    u = torch.ones(d) * y * sqrt(d / b) / sqrt(d)
+    make_optimizer("sgd").apply(w, Update(u, y, b))
+    bounded = min(1.0, AutoStep.reach * w0)
+    assert float((w - before).norm()) == pytest.approx(longer * bounded * y, rel=1e-3)
 
 
 def test_wrong_arguments_are_named() -> None:

@@ -3,7 +3,7 @@
 De-sketching returns u = Rᵀy with |u|² about (d/b)|y|²: mostly noise, so the best step falls with sqrt(b/d), and how far
 is learned.  Three parts, each a function of what is on the wire:
 
-    start   eta_1 = sqrt(b/d) clip(|w0| / |y_1|, 1, 4): the first step is |y_1| long, longer while w0 dwarfs it;
+    start   eta_1 = sqrt(b/d) clip(|w0| / |y_1|, 1, 16): the first step is as long as w0, within limits;
     bound   u_t is multiplied by min(1, c / |y_t|): the first, largest updates would drown w0 in noise;
     learn   with q = <u_{t+1}, s_t> = <y_{t+1}, R_{t+1} s_t> and rho = sqrt(d/b) q / (|y_{t+1}| |s_t|),
             eta_{t+1} = eta_t exp(kappa g clip(rho, -2, 1)),  g = 1 / (1 + d/b²)
@@ -30,8 +30,8 @@ __all__ = ["AutoStep", "norm", "round16"]
 class AutoStep:
     """State of the rule: the current step, and the bound c that the first broadcast fixes."""
 
-    kappa = 0.3
-    longest_start = 4.0
+    kappa = 0.25
+    longest_start = 16.0
     reach = 0.25  # c / |w0|
 
     def __init__(self) -> None:
