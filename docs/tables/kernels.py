@@ -11,11 +11,13 @@ REACHED = {True: "yes", False: "**no**", None: "no two free cores to tell"}
 
 def marks(result: dict[str, Any]) -> str:
     """Every mark, what was got, and whether it is reached."""
-    lines = [f"| {_setting(result)} | mark | got | reached |", "|---|---:|---:|---|"]
+    in_cache = {row["item"]: f"{_number(row['reads_in_cache'])} reads" for row in result["kernels"]}
+    lines = [f"| {_setting(result)} | mark | got | reached | g in cache |", "|---|---:|---:|---|---:|"]
     for mark in result["marks"]:
         unit = UNITS[mark["unit"]]
         bound = f"{BOUND.get(mark['unit'], 'at most')} {mark['mark']:g}{unit}"
-        lines.append(f"| {mark['item']} | {bound} | {_number(mark['got'])}{unit} | {REACHED[mark['reached']]} |")
+        got = f"{_number(mark['got'])}{unit} | {REACHED[mark['reached']]}"
+        lines.append(f"| {mark['item']} | {bound} | {got} | {in_cache.get(mark['item'], '')} |")
     return "\n".join(lines)
 
 

@@ -1,8 +1,10 @@
 """``desketch bench kernels``: CPU time of every sketch, both ways, as multiples of one read of the d numbers.
 
-Every call draws a fresh R.  Reads, kernels and peers take turns in one loop of one process, so that whatever slows the
-machine slows all of them; medians of CPU time are compared.  A transpose writes into a buffer that is used again;
-into fresh memory it also pays for the pages, which is stated beside it.
+Every call draws a fresh R and takes the next of several vectors, twice as large together as the last cache, as an
+update in training comes from memory; so does the read.  What the same costs while one vector stays in the cache is
+stated beside it, as a multiple of a read of that vector.  Reads, kernels and peers take turns in one loop of one
+process, so that whatever slows the machine slows all of them; medians of CPU time are compared.  A transpose writes
+into vectors that are used again; into fresh memory it also pays for the pages, which is stated too.
 """
 
 from __future__ import annotations
@@ -14,8 +16,10 @@ import sys
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import version
-from itertools import count
+from itertools import count, cycle
+from pathlib import Path
 from statistics import median
 from time import perf_counter, process_time
 from typing import TYPE_CHECKING, Any
@@ -32,12 +36,15 @@ if TYPE_CHECKING:
 
     from desketch.cli.kernel_peers import Peer
 
+    Vector = npt.NDArray[np.float32]
+
 __all__ = ["kernels"]
 
 D, COMPRESSION = 1 << 24, 100
 DENSE_D, DENSE_B = 1 << 16, 1000
 CALL_D, CALL_B = 4096, 256
 PEER_TURNS = 3
+MOST_VECTORS = 16
 
 # (name, family, options); a name plus " transpose" is the other direction
 LONG: tuple[tuple[str, str, dict[str, Any]], ...] = (
@@ -119,13 +126,22 @@ def measure(*, d: int, b: int, threads: int, repeats: int) -> dict[str, Any]:
         g = rng.standard_normal(d, dtype=np.float32)
         small = g[: min(d, DENSE_D)].copy()
         dense_b = min(DENSE_B, len(small))
-        peers = kernel_peers.peers(g, b, small, dense_b)
-        clock = Clock()
-        work = _calls(LONG, g, b) | _calls(DENSE, small, dense_b) | _calls((_SMALL,), small, _small_b(small))
+        inputs, outputs = cycle(_copies(g)), cycle(_copies(g))
+        one, short = cycle([g]), cycle([small])
+        peers = kernel_peers.peers(inputs, d, b, small, dense_b)
+        clock, cached = Clock(), Clock()
+        work = _calls(LONG, inputs, outputs, d, b)
+        work |= _calls(DENSE, short, cycle([small.copy()]), len(small), dense_b)
+        work |= _calls((_SMALL,), short, cycle([small.copy()]), len(small), len(small) // COMPRESSION)
+        again = _calls(LONG, one, cycle([g.copy()]), d, b)
         for turn in range(repeats):
             for name, call in work.items():
-                clock.time("read", lambda: np.dot(g, g))
+                x = next(inputs)
+                clock.time("read", partial(np.dot, x, x))
                 clock.time(name, call)
+            for name, call in again.items():
+                cached.time("read", partial(np.dot, g, g))
+                cached.time(name, call)
             if turn % max(1, repeats // PEER_TURNS) == 0:
                 for peer in peers:
                     clock.time(peer.name, peer.call)
@@ -141,7 +157,8 @@ def measure(*, d: int, b: int, threads: int, repeats: int) -> dict[str, Any]:
         "isa": compiled.isa() if compiled.available() else "reference",
         "read": "numpy.dot(g, g)",
         "read_ms": 1e3 * clock.median("read"),
-        "kernels": _long_rows(clock),
+        "read_in_cache_ms": 1e3 * cached.median("read"),
+        "kernels": _long_rows(clock, cached),
         "dense": _dense_rows(clock, len(small), dense_b),
         "peers": [_peer_row(clock, peer) for peer in peers],
         "two_threads": _two_threads(g, b),
@@ -155,37 +172,52 @@ def measure(*, d: int, b: int, threads: int, repeats: int) -> dict[str, Any]:
 _SMALL: tuple[str, str, dict[str, Any]] = ("countsketch, small", "countsketch", {})
 
 
-def _small_b(small: npt.NDArray[np.float32]) -> int:
-    return len(small) // COMPRESSION
+def _copies(g: Vector) -> list[Vector]:
+    """As many copies of g as fill the last cache twice."""
+    copies = 1 + -(-2 * _last_cache_bytes() // g.nbytes)
+    return [g.copy() for _ in range(min(copies, MOST_VECTORS))]
+
+
+def _last_cache_bytes() -> int:
+    """What Linux says of the third cache, in bytes; 64 MB where it says nothing."""
+    file = Path("/sys/devices/system/cpu/cpu0/cache/index3/size")
+    return 1024 * int(file.read_text().strip().removesuffix("K")) if file.exists() else 64 << 20
 
 
 def _calls(
-    sketches: tuple[tuple[str, str, dict[str, Any]], ...], g: npt.NDArray[np.float32], b: int
+    sketches: tuple[tuple[str, str, dict[str, Any]], ...],
+    inputs: Iterator[Vector],
+    outputs: Iterator[Vector],
+    d: int,
+    b: int,
 ) -> dict[str, Callable[[], object]]:
-    """Each sketch both ways, a fresh R per call; the transpose into one buffer, and into fresh memory."""
-    import numpy as np
-
+    """Each sketch both ways, a fresh R per call; the transpose into the next output, and into fresh memory."""
     from desketch import Key, draw
 
-    d, turns = len(g), count()
-    out, s = np.zeros_like(g), g[:b].copy()
+    turns = count()
+    s = next(inputs)[:b].copy()
     work: dict[str, Callable[[], object]] = {}
     for name, family, options in sketches:
 
         def fresh(family: str = family, options: dict[str, Any] = options) -> Any:
             return draw(family, d=d, b=b, key=Key(next(turns)), **options)
 
-        work[name] = lambda fresh=fresh: fresh().sketch(g)  # type: ignore[misc]
-        work[f"{name} transpose"] = lambda fresh=fresh: fresh().desketch(s, out=out)  # type: ignore[misc]
+        work[name] = lambda fresh=fresh: fresh().sketch(next(inputs))  # type: ignore[misc]
+        work[f"{name} transpose"] = lambda fresh=fresh: fresh().desketch(s, out=next(outputs))  # type: ignore[misc]
         work[f"{name} transpose, fresh memory"] = lambda fresh=fresh: fresh().desketch(s)  # type: ignore[misc]
     return work
 
 
-def _long_rows(clock: Clock) -> list[dict[str, Any]]:
+def _long_rows(clock: Clock, cached: Clock) -> list[dict[str, Any]]:
     rows = []
     for name, _, _ in LONG:
         for item in (name, f"{name} transpose"):
-            row = {"item": item, "cpu_ms": 1e3 * clock.median(item), "reads": clock.median(item) / clock.median("read")}
+            row = {
+                "item": item,
+                "cpu_ms": 1e3 * clock.median(item),
+                "reads": clock.median(item) / clock.median("read"),
+                "reads_in_cache": cached.median(item) / cached.median("read"),
+            }
             if item != name:
                 row["reads_fresh_memory"] = clock.median(f"{item}, fresh memory") / clock.median("read")
             rows.append(row)
@@ -212,7 +244,7 @@ def _peer_row(clock: Clock, peer: Peer) -> dict[str, Any]:
     }
 
 
-def _two_threads(g: npt.NDArray[np.float32], b: int) -> dict[str, float]:
+def _two_threads(g: Vector, b: int) -> dict[str, float]:
     """The best wall time of one thread over that of two, by sketch."""
     from desketch import Key, draw
 
@@ -337,19 +369,19 @@ def _kernel_table(result: dict[str, Any]) -> Any:
         f"d = {result['d']:,}, b = {result['b']:,}, {machine['cpu']}, {result['isa']}, {result['threads']} thread(s)"
     )
     table = Table(title=f"{title}; one read = {result['read_ms']:.2f} ms", title_justify="left")
-    for column in ("a fresh R per call", "CPU ms", "reads", "reads, fresh memory", "ns per entry", "mark"):
+    for column in ("a fresh R per call", "CPU ms", "reads", "in cache", "fresh memory", "ns per entry", "mark"):
         table.add_column(column, justify="right" if table.columns else "left")
     for row in result["kernels"] + result["dense"]:
-        cells = [f"{row[key]:.2f}" if key in row else "" for key in ("reads", "reads_fresh_memory")]
+        cells = [f"{row[key]:.2f}" if key in row else "" for key in ("reads", "reads_in_cache", "reads_fresh_memory")]
         entry = f"{row['ns']:.3f}" if "ns" in row else ""
         mark = f"{bounds[row['item']]:g}" if row["item"] in bounds else ""
         table.add_row(row["item"], f"{row['cpu_ms']:.1f}", *cells, entry, mark)
     for kind, microseconds in result["call_us"].items():
-        table.add_row(f"draw and sketch at d={CALL_D}, {kind}", f"{microseconds / 1e3:.4f}", "", "", "", "0.015")
+        table.add_row(f"draw and sketch at d={CALL_D}, {kind}", f"{microseconds / 1e3:.4f}", "", "", "", "", "0.015")
     if result["import_ms"] is not None:
-        table.add_row("import of the extension", f"{result['import_ms']:.1f}", "", "", "", "10")
+        table.add_row("import of the extension", f"{result['import_ms']:.1f}", "", "", "", "", "10")
     for name, speed_up in result["two_threads"].items():
-        table.add_row(f"{name}, two threads", f"{speed_up:.2f} x faster", "", "", "", "1.5")
+        table.add_row(f"{name}, two threads", f"{speed_up:.2f} x faster", "", "", "", "", "1.5")
     return table
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,16 +27,20 @@ class Peer:
     call: Callable[[], object]
 
 
-def peers(g: Vector, b: int, small: Vector, dense_b: int) -> list[Peer]:
-    """All peers: most at the full size, scikit-learn (which needs minutes there) on the small vector."""
-    d, x, short = len(g), torch.from_numpy(g), len(small)
+def peers(inputs: Iterator[Vector], d: int, b: int, small: Vector, dense_b: int) -> list[Peer]:
+    """All peers: most on the next input of size d, scikit-learn (which needs minutes there) on the small vector."""
+
+    def x() -> torch.Tensor:
+        return torch.from_numpy(next(inputs))
+
+    short, cached, power = len(small), _hashes(d, b), _PowerStep(d)
     long: dict[str, tuple[str, Callable[[], object]]] = {
-        "scipy clarkson_woodruff_transform": ("countsketch", lambda: _clarkson_woodruff(g, b)),
-        "torch index_add_, fresh hashes": ("countsketch", lambda: _index_add(x, b, *_hashes(d, b))),
-        "torch index_add_, cached hashes": ("countsketch", _cached_index_add(x, b)),
-        "torch.topk": ("countsketch", lambda: torch.topk(x.abs(), b)),
-        f"PowerSGD compress, rank {RANK}": ("countsketch", _powersgd(x)),
-        "torch FWHT": ("srht", lambda: _fwht(x)),
+        "scipy clarkson_woodruff_transform": ("countsketch", lambda: _clarkson_woodruff(next(inputs), b)),
+        "torch index_add_, fresh hashes": ("countsketch", lambda: _index_add(x(), b, *_hashes(d, b))),
+        "torch index_add_, cached hashes": ("countsketch", lambda: _index_add(x(), b, *cached)),
+        "torch.topk": ("countsketch", lambda: torch.topk(x().abs(), b)),
+        f"PowerSGD compress, rank {RANK}": ("countsketch", lambda: power.compress(x())),
+        "torch FWHT": ("srht", lambda: _fwht(x())),
     }
     narrow = max(1, short // 100)
     return [Peer(name, against, d, b, call) for name, (against, call) in long.items()] + [
@@ -67,22 +71,18 @@ def _index_add(x: torch.Tensor, b: int, rows: torch.Tensor, signs: torch.Tensor)
     return torch.zeros(b).index_add_(0, rows, x * signs)
 
 
-def _cached_index_add(x: torch.Tensor, b: int) -> Callable[[], object]:
-    rows, signs = _hashes(len(x), b)
-    return lambda: _index_add(x, b, rows, signs)
-
-
-def _powersgd(x: torch.Tensor) -> Callable[[], object]:
+class _PowerStep:
     """P = M Q, orthogonalised, then Q = Mᵀ P: one step of the power iteration on a square matrix M."""
-    rows = math.isqrt(len(x))
-    matrix = x[: rows * (len(x) // rows)].view(rows, -1)
-    q = torch.randn(matrix.shape[1], RANK)
 
-    def compress() -> tuple[torch.Tensor, torch.Tensor]:
-        p = torch.linalg.qr(matrix @ q).Q
+    def __init__(self, d: int) -> None:
+        self.rows = math.isqrt(d)
+        self.columns = d // self.rows
+        self.q = torch.randn(self.columns, RANK)
+
+    def compress(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        matrix = x[: self.rows * self.columns].view(self.rows, self.columns)
+        p = torch.linalg.qr(matrix @ self.q).Q
         return p, matrix.T @ p
-
-    return compress
 
 
 def _fwht(x: torch.Tensor) -> torch.Tensor:
