@@ -59,6 +59,19 @@ def marks(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def clock(result: dict[str, Any]) -> str:
+    """The thinnest link in one sentence."""
+    plain, half, ours = (
+        result["cells"][f"{RATES[-1]}, {method}"] for method in ("fedavg", "fedavg-f16", "desketch sign1")
+    )
+    f32 = f"{plain['seconds']:,.0f} s" if plain["reached"] else f"more than {plain['seconds']:,.0f} s"
+    return (
+        f"By the clock, with Flower over a real {RATES[-1]} link, {result['clients']} clients: "
+        f"{ours['target']:.0%} after {ours['seconds']:.0f} s, where FedAvg takes {half['seconds']:,.0f} s "
+        f"in half precision and {f32} in single ([Flower](docs/flower.md))."
+    )
+
+
 def overhead(result: dict[str, Any]) -> str:
     """What a message costs when it carries nothing."""
     lines = ["| link | up, kB a message | down, kB a message |", "|---|---:|---:|"]
