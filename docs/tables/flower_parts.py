@@ -30,7 +30,7 @@ def parts(result: dict[str, Any]) -> str:
         lines.append(_row(f"{label}, s", [f"{method[name]:.2f}" for method in methods.values()]))
     for name, label in KILOBYTES.items():
         lines.append(_row(f"{label}, kB", [f"{method[name] / 1e3:,.1f}" for method in methods.values()]))
-    lines += ["", f"Two cores shared with other work: load average {result['load_average']}."]
+    lines += ["", f"Two cores, load average {result['load_average']}, these processes included."]
     return "\n".join(lines)
 
 
