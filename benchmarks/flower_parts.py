@@ -21,10 +21,10 @@ from typing import Any
 
 from desketch.fed.checkpoint import write_atomically
 from desketch.integrations.flower.processes import Deployment
-from desketch.integrations.flower.project import write_flower_home, write_project
+from desketch.integrations.flower.project import write_project
 from desketch.tasks.config import RunConfig
 from netbed import Host, bed, missing
-from thin_wire import CLIENTS, PORT, SETTINGS, wait_for_port
+from thin_wire import CLIENTS, SETTINGS, deployed
 
 ROOT = Path(__file__).resolve().parent
 RESULTS = ROOT / "results" / "flower_parts.json"
@@ -33,6 +33,7 @@ METHODS = {  # name -> (ClientApp, ServerApp, settings)
     "FedAvg, resident worker": ("fedavg_flower:client_app", "fedavg_flower:server_app", {"kind": "fedavg"}),
     "FedAvg, plain": ("flower_timed:plain_app", "fedavg_flower:server_app", {"kind": "fedavg"}),
 }
+ARRAYS = 4 * CLIENTS * 407_050  # bytes of all clients' f32 parameters, MLP 784-512-10: what FedAvg's messages carry
 _APP = "from {module} import {name} as app\n\n__all__ = ['app']\n"
 
 
@@ -51,15 +52,7 @@ def measure(method: str, data: str, rounds: int) -> dict[str, Any]:
         folder = Path(temporary)
         config = RunConfig(task=data, out=str(folder / "server"), **{**SETTINGS, "rounds": rounds})
         write_app(folder / "project", method, config)
-        wrap = {f"node {client}": hosts[client + 1].command([]) for client in range(CLIENTS)}
-        wrap |= {"superlink": hosts[0].command([]), "run": hosts[0].command([])}
-        with Deployment(folder, hosts[0].address, PORT, database=False, wrap=wrap) as deployment:
-            write_flower_home(deployment.home, f"{hosts[0].address}:{PORT}")
-            deployment.start_superlink()
-            wait_for_port(hosts[0])
-            for client in range(CLIENTS):
-                deployment.start_node(client, CLIENTS)
-            deployment.start_run(folder / "project")
+        with deployed(folder, hosts) as deployment:
             rows = follow(deployment, hosts[0], folder / "server" / "metrics.jsonl", rounds)
         if len(rows) < rounds:
             raise SystemExit(f"{method}: {len(rows)} of {rounds} rounds:\n{deployment.log('run').read_text()[-3000:]}")
@@ -70,8 +63,8 @@ def measure(method: str, data: str, rounds: int) -> dict[str, Any]:
     return {
         **{name: round(median(part[name] for part in parts), 4) for name in parts[0]},
         "first_round": round(rows[0]["seconds"], 2),
-        "bytes_up": median(row.get("bytes_up", 4 * CLIENTS * 407_050) for row in rows[1:]),
-        "bytes_down": median(row.get("bytes_down", 4 * CLIENTS * 407_050) for row in rows[1:]),
+        "bytes_up": median(row.get("bytes_up", ARRAYS) for row in rows[1:]),
+        "bytes_down": median(row.get("bytes_down", ARRAYS) for row in rows[1:]),
         "interface_up": up,
         "interface_down": down,
         "rounds": rounds,

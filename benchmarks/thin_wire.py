@@ -77,16 +77,24 @@ def cell(method: str, rate: str, data: str, limit: float) -> dict[str, Any]:
         folder = Path(temporary)
         config = RunConfig(task=data, out=str(folder / "server"), **{**SETTINGS, **METHODS[method]})
         write_app(folder / "project", method, config)
-        wrap = {f"node {client}": hosts[client + 1].command([]) for client in range(CLIENTS)}
-        wrap |= {"superlink": hosts[0].command([]), "run": hosts[0].command([])}
-        with Deployment(folder, hosts[0].address, PORT, database=False, wrap=wrap) as deployment:
-            write_flower_home(deployment.home, f"{hosts[0].address}:{PORT}")
-            deployment.start_superlink()
-            wait_for_port(hosts[0])
-            for client in range(CLIENTS):
-                deployment.start_node(client, CLIENTS)
-            deployment.start_run(folder / "project")
+        with deployed(folder, hosts) as deployment:
             return follow(deployment, hosts[0], folder / "server" / "metrics.jsonl", config, method, limit)
+
+
+@contextmanager
+def deployed(folder: Path, hosts: list[Host]) -> Iterator[Deployment]:
+    """A SuperLink on the first host, a SuperNode on each other one, and ``folder / "project"`` running on them."""
+    clients = len(hosts) - 1
+    wrap = {f"node {client}": hosts[client + 1].command([]) for client in range(clients)}
+    wrap |= {"superlink": hosts[0].command([]), "run": hosts[0].command([])}
+    with Deployment(folder, hosts[0].address, PORT, database=False, wrap=wrap) as deployment:
+        write_flower_home(deployment.home, f"{hosts[0].address}:{PORT}")
+        deployment.start_superlink()
+        wait_for_port(hosts[0])
+        for client in range(clients):
+            deployment.start_node(client, clients)
+        deployment.start_run(folder / "project")
+        yield deployment
 
 
 def switch_pieces(*, on: bool) -> None:

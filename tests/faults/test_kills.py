@@ -10,11 +10,17 @@ import pytest
 pytestmark = pytest.mark.timeout(1500)  # a minute on an idle machine
 
 
-def test_a_worker_and_a_machine_die_in_mid_round(bed):
+def _in_mid_round(bed):
+    """Two clients, three rounds; client 0 is held in the second round's local steps."""
     run = bed(clients=2, rounds=3)
     run.start()
     run.until_round(1)
     run.until_training(0)
+    return run
+
+
+def test_a_worker_and_a_machine_die_in_mid_round(bed):
+    run = _in_mid_round(bed)
     run.kill_worker(0)  # the ClientApp that waits for it starts another, which finds the replica on disk
     run.until_round(2)
     run.until_training(1)
@@ -25,10 +31,7 @@ def test_a_worker_and_a_machine_die_in_mid_round(bed):
 
 @pytest.mark.slow
 def test_a_superlink_killed_in_mid_round_and_the_run_resumed(bed):
-    run = bed(clients=2, rounds=3)
-    run.start()
-    run.until_round(1)
-    run.until_training(0)
+    run = _in_mid_round(bed)
     run.deployment.stop("superlink", signal.SIGKILL)  # and the ServerApp with it: Flower gives such a run up
     run.deployment.stop("run", signal.SIGKILL)
     os.kill(run.worker(0), signal.SIGCONT)
@@ -39,10 +42,7 @@ def test_a_superlink_killed_in_mid_round_and_the_run_resumed(bed):
 
 @pytest.mark.slow
 def test_a_client_app_killed_in_mid_round_is_asked_again(bed):
-    run = bed(clients=2, rounds=3)
-    run.start()
-    run.until_round(1)
-    run.until_training(0)
+    run = _in_mid_round(bed)
     os.kill(run.client_app(0), signal.SIGKILL)  # its SuperNode notices within a minute
     os.kill(run.worker(0), signal.SIGCONT)
     assert run.finish() == [(0, 1)] * 3

@@ -31,6 +31,7 @@ def test_a_second_server_is_refused_until_the_first_is_killed(tmp_path):
         pass
 
 
-def test_without_a_folder_there_is_nothing_to_hold():
+def test_without_a_folder_there_is_nothing_to_hold(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     with sole_server(None), sole_server(None):
-        pass
+        assert list(tmp_path.iterdir()) == []
