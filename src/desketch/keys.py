@@ -93,13 +93,23 @@ class Key:
                 f"a key has 2^32 streams of 2^34 words, got words {start} .. {start + n} of stream {stream}; "
                 "fold in one more step for more randomness"
             )
-        first, last = start // 64, -(-(start + n) // 64)
-        counter = np.empty((16 * (last - first), 4), dtype=np.uint64)
-        counter[:, 0] = np.arange(16 * first, 16 * last, dtype=np.uint64)
-        counter[:, 1] = stream
-        counter[:, 2], counter[:, 3] = self.counter_high
-        out = philox4x32(counter, self.philox_key).reshape(-1, 16, 4).transpose(0, 2, 1).reshape(-1)
+        first = start // 64
+        out = self._groups(first, -(-(start + n) // 64), np.array([stream]))[0]
         return out[start - 64 * first : start - 64 * first + n]
+
+    def streams(self, n: int, streams: npt.ArrayLike) -> Words:
+        """The first n words of several streams at once: row i is ``words(n, stream=streams[i])``."""
+        return self._groups(0, -(-n // 64), np.asarray(streams))[:, :n]
+
+    def _groups(self, first: int, last: int, streams: npt.NDArray[np.int64]) -> Words:
+        """Groups of 64 words, ``first .. last-1``, of every stream."""
+        blocks = 16 * (last - first)
+        counter = np.empty((len(streams), blocks, 4), dtype=np.uint64)
+        counter[:, :, 0] = np.arange(16 * first, 16 * last, dtype=np.uint64)
+        counter[:, :, 1] = streams[:, None]
+        counter[:, :, 2], counter[:, :, 3] = self.counter_high
+        out = philox4x32(counter, self.philox_key).reshape(len(streams), -1, 16, 4)
+        return out.transpose(0, 1, 3, 2).reshape(len(streams), -1)
 
     def fingerprint(self) -> int:
         """Return 32 bits that identify the key in a frame header without being the key."""

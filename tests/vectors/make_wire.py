@@ -1,4 +1,4 @@
-"""Write tests/vectors/wire.json, the vectors of frame spec v1: ``python tests/vectors/make_wire.py``."""
+"""Write tests/vectors/wire.json, the vectors of frame spec v2: ``python tests/vectors/make_wire.py``."""
 
 from __future__ import annotations
 

@@ -4,15 +4,17 @@
 name        what it does                                                 bytes
 ==========  ===========================================================  =====================
 ``f32``     little-endian float32                                        4 b
-``f16``     little-endian half precision, rounded to nearest             2 b
+``f16``     half precision times one power of two, rounded to nearest    2 b + 1
 ``int8``    stochastic rounding to -127..127 times a scale per 256       b + 2 ⌈b/256⌉
 ``int4``    stochastic rounding to -7..7 times a scale per 256           ⌈b/2⌉ + 2 ⌈b/256⌉
-``sign1``   signs times one scale |s|²/|s|₁ (EDEN)                       ⌈b/8⌉ + 4
+``sign1``   signs of the rotated vector times one scale |s|²/|s|₁        ⌈b/8⌉ + 4
 ==========  ===========================================================  =====================
 
 Stochastic rounding is unbiased: E[⌊v + U⌋] = v for U uniform on [0, 1).  The one-bit code is unbiased for randomly
 rotated vectors (Vargaftik et al., "EDEN: Communication-efficient and robust distributed mean estimation for federated
-learning", ICML 2022): an SRHT sketch is one already, any other vector is rotated here by the frame's public key.
+learning", ICML 2022), so every message is rotated first (``rotation.py``), by the frame's public key and a salt of its
+own.  An SRHT sketch too: one Hadamard transform with one diagonal of signs is no random rotation of a vector with few
+large coordinates.
 """
 
 from __future__ import annotations
@@ -29,11 +31,13 @@ from desketch.keys import Key
 from desketch.wire.frame import Header
 from desketch.wire.rotation import rotate, rotate_back
 
-__all__ = ["BLOCK", "CODEC_TABLE", "Codec"]
+__all__ = ["BLOCK", "CODEC_TABLE", "SALTS", "Codec"]
 
 Floats = npt.NDArray[np.float32]
 Bytes = npt.NDArray[np.uint8]
 BLOCK = 256
+SALTS = 4096
+"""Rotations of one round and direction that a one-bit message may choose from."""
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
@@ -56,27 +60,48 @@ class Codec(ABC):
         """Decode ``(n, size)`` bytes; raise a `WireError` naming ``scale`` or ``payload`` for values never encoded."""
 
 
-class Float(Codec):
-    """Plain little-endian floating point."""
+class Single(Codec):
+    """Plain little-endian float32: nothing is lost."""
 
-    def __init__(self, name: str, dtype: str) -> None:
-        self.name, self._dtype = name, np.dtype(dtype)
+    name = "f32"
 
     def size(self, b: int) -> int:
         """Bytes of one payload."""
-        return b * self._dtype.itemsize
+        return 4 * b
 
     def encode(self, values: Floats, header: Header, rounding: Sequence[Key]) -> Bytes:
-        """Round to nearest."""
-        with np.errstate(over="ignore", under="ignore"):
-            out = values.astype(self._dtype)
-        if not np.isfinite(out).all():
-            raise WireError(f"values: magnitude {np.abs(values).max():.3g} overflows {self.name}; use int8 or f32")
-        return out.view(np.uint8)
+        """The numbers as they are."""
+        return values.astype("<f4").view(np.uint8)
 
     def decode(self, payload: Bytes, header: Header) -> Floats:
-        """Widen to float32."""
-        return _finite(payload.view(self._dtype).astype(np.float32), "payload")
+        """The numbers as they were."""
+        return _finite(payload.view("<f4").astype(np.float32), "payload")
+
+
+class Half(Codec):
+    """Half precision after division by a power of two, so that neither tiny nor huge vectors leave its range.
+
+    The first byte is e + 128 with max|v| in [2^(e+14), 2^(e+15)), as far as a byte and float32 reach.
+    """
+
+    name = "f16"
+
+    def size(self, b: int) -> int:
+        """Bytes of one payload."""
+        return 1 + 2 * b
+
+    def encode(self, values: Floats, header: Header, rounding: Sequence[Key]) -> Bytes:
+        """The exponent, then the numbers rounded to nearest."""
+        e = np.clip(np.frexp(np.abs(values).max(axis=1, initial=0.0))[1] - 15, -128, 127)
+        with np.errstate(under="ignore"):
+            halves = np.ldexp(values, -e[:, None]).astype("<f2")
+        return np.concatenate([(e + 128).astype(np.uint8)[:, None], halves.view(np.uint8)], axis=1)
+
+    def decode(self, payload: Bytes, header: Header) -> Floats:
+        """Widen to float32, exactly but below 2^-126."""
+        halves = _finite(np.ascontiguousarray(payload[:, 1:]).view("<f2").astype(np.float32), "payload")
+        with np.errstate(over="ignore", under="ignore"):
+            return _finite(np.ldexp(halves, payload[:, :1].astype(np.int32) - 128), "payload")
 
 
 class Integer(Codec):
@@ -140,23 +165,25 @@ class Integer(Codec):
 
 
 class Sign(Codec):
-    """One bit a number and one float32 scale; vectors that are not SRHT sketches are rotated first."""
+    """One bit a number of the rotated vector, and one float32 scale whose 12 lowest bits are the rotation's salt."""
 
     name = "sign1"
+    stochastic = True
 
     def size(self, b: int) -> int:
         """Bytes of one payload."""
         return 4 + -(-b // 8)
 
     def encode(self, values: Floats, header: Header, rounding: Sequence[Key]) -> Bytes:
-        """Scale |s|²/|s|₁, then the bits of s < 0, low bit first."""
+        """Scale |s|²/|s|₁ of s = Q v, then the bits of s < 0, low bit first."""
+        salts = [int.from_bytes(key.bits[:2], "little") % SALTS for key in rounding]
         with np.errstate(over="ignore", invalid="ignore"):
-            s = _finite(values if header.family == "srht" else rotate(values, header.key), "values")
+            s = _finite(rotate(values, _rotation_key(header), salts), "values")
         norm1 = np.abs(s).sum(axis=1, dtype=np.float64)
         norm2 = np.square(s, dtype=np.float64).sum(axis=1)
-        scale = np.divide(norm2, norm1, out=np.zeros_like(norm1), where=norm1 > 0).astype("<f4")
+        scale = np.divide(norm2, norm1, out=np.zeros_like(norm1), where=norm1 > 0)
         bits = np.packbits(s < 0, axis=1, bitorder="little")
-        return np.concatenate([scale[:, None].view(np.uint8), bits], axis=1)
+        return np.concatenate([_salted(scale, salts)[:, None].view(np.uint8), bits], axis=1)
 
     def decode(self, payload: Bytes, header: Header) -> Floats:
         """Scale times signs, rotated back exactly and multiplied once."""
@@ -167,15 +194,12 @@ class Sign(Codec):
         if bits[:, header.b :].any():
             raise WireError("payload: the padding bits are not zero")
         signs = np.float32(1) - np.float32(2) * bits[:, : header.b].astype(np.float32)
-        if header.family != "srht":
-            signs = rotate_back(signs, header.key)
+        salts = (scale[:, 0].view(np.uint32) % SALTS).tolist()
         with np.errstate(over="ignore"):
-            return _finite(signs * scale, "scale")
+            return _finite(rotate_back(signs, _rotation_key(header), salts) * scale, "scale")
 
 
-CODEC_TABLE: dict[str, Codec] = {
-    codec.name: codec for codec in (Float("f32", "<f4"), Float("f16", "<f2"), Integer(8), Integer(4), Sign())
-}
+CODEC_TABLE: dict[str, Codec] = {codec.name: codec for codec in (Single(), Half(), Integer(8), Integer(4), Sign())}
 
 
 def rows(values: Any, b: int) -> Floats:
@@ -197,6 +221,21 @@ def _uniform(rounding: Sequence[Key], b: int) -> Floats:
     draws = [np.random.Philox(key=int.from_bytes(key.bits, "little")).random_raw(-(-b // 2)) for key in rounding]
     words = np.stack(draws).astype("<u8", copy=False).view("<u4")[:, :b]
     return (words >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
+
+
+def _rotation_key(header: Header) -> Key:
+    """Updates and the broadcast of a round are rotated independently: their errors must not meet."""
+    return header.key.fold_in("rotation", header.kind)
+
+
+def _salted(scale: npt.NDArray[np.float64], salts: Sequence[int]) -> npt.NDArray[np.float32]:
+    """The float32 nearest to each scale (by its bits) whose 12 lowest bits are the salt; zero stays zero."""
+    with np.errstate(over="ignore", under="ignore"):
+        bits = scale.astype(np.float32).view(np.uint32).astype(np.int64)
+    salt = np.array(salts, dtype=np.int64)
+    nearest = np.maximum((bits - salt + SALTS // 2) // SALTS, 0) * SALTS + salt
+    top = 0x7F7FFFFF // SALTS * SALTS - SALTS + salt  # the largest that is surely finite
+    return np.where(bits == 0, 0, np.minimum(nearest, top)).astype("<u4").view("<f4")
 
 
 def _bfloat16_above(x: npt.NDArray[np.float64]) -> npt.NDArray[np.uint16]:

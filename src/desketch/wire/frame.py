@@ -1,4 +1,4 @@
-"""Frame: the one envelope of every message, about 25 bytes around its payload (``docs/spec.md``, frame spec v1).
+"""Frame: the one envelope of every message, about 25 bytes around its payload (``docs/spec.md``, frame spec v2).
 
 ::
 
@@ -24,7 +24,7 @@ from desketch.keys import Key
 
 __all__ = ["CODECS", "FAMILY_CODES", "KINDS", "Fields", "Header", "pack", "peek", "run_id", "split", "unpack"]
 
-MAGIC, VERSION = 0xDE, 1
+MAGIC, VERSION = 0xDE, 2
 CRC_SIZE = 4
 MAX_INT = 2**48 - 1
 CODECS = {"f32": 0, "f16": 1, "int8": 2, "int4": 3, "sign1": 4, "opaque": 15}

@@ -1,54 +1,103 @@
-"""A public random rotation Q for the one-bit code, exact in float32 on sign vectors.
+"""A public random rotation Q for the one-bit code, one per message, exact in float32 on sign vectors.
 
-Q = B D₂ A D₁: D₁, D₂ are random signs drawn from the key, A and B apply the orthonormal Hadamard matrix of size
-h = 4ᵐ = min(256, largest power of four <= b) to groups of h coordinates.  With m = b div h, A groups the first m h
-coordinates by stride m, B groups the last m h consecutively; so up to b = 65536 every coordinate reaches every other,
-beyond that each group of A is a sample of the whole vector.
+Q = B D₄ P₃ B D₃ P₂ B D₂ P₁ B D₁ with random signs D, random orders P of coordinates (j taken from (a j + c) mod b), and
+B the orthonormal Hadamard transform of consecutive groups: as many of 64 coordinates as fit, then of 16, 4 and 1.  All
+of it is drawn from stream ``salt`` of a key, so messages of different senders are rotated independently and their
+rounding errors average out.
 
-Entries of the Hadamard matrices are ±1/√h and √h is a power of two: on a vector of signs every intermediate value is a
-multiple of 1/256 and at most 256 in magnitude, hence exact in float32 whatever the order of summation.  That is what
-keeps decoded replicas bit-equal on any machine.
+Why four passes.  One or two leave concentrated vectors where the sign code errs in one direction: (1, ½, 0, ...) comes
+back as (1.25, 0, ...).  After four the error of the mean is below one per cent for every b >= 16 and every vector tried
+(``benchmarks/one_bit_codes.py``); `MIXED` is that limit.
+
+Why exact.  Entries of the transforms are ±1/√h with √h a power of two, at most 8: on a vector of signs everything is a
+multiple of 2⁻¹² and at most 2¹² in magnitude, which float32 holds whatever the order of summation.  That is what keeps
+decoded replicas bit-equal on any machine.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import lru_cache
+from math import gcd
 
 import numpy as np
 import numpy.typing as npt
 
 from desketch.keys import Key
 
-__all__ = ["rotate", "rotate_back"]
+__all__ = ["MIXED", "rotate", "rotate_back"]
 
 Floats = npt.NDArray[np.float32]
-_LARGEST = 256
+MIXED = 16
+"""The least b at which Q is random enough for the one-bit code."""
+_PASSES = 4
+_LARGEST = 64
+_HEAD = 8  # words of a stream before its signs: a₁ c₁ a₂ c₂ a₃ c₃ and two spare ones
+_CHUNK = 1 << 20  # numbers rotated at a time
 
 
-def rotate(x: Floats, key: Key) -> Floats:
-    """Q x for the rows of ``x``, shape ``(n, b)``."""
-    first, last = _signs(key, x.shape[-1])
-    return _consecutive(_strided(x * first) * last)
+def rotate(x: Floats, key: Key, salts: Sequence[int]) -> Floats:
+    """Q x for the rows of ``x``, shape ``(n, b)``, each by the Q of its salt."""
+    return _by_chunks(_forth, x, key, salts)
 
 
-def rotate_back(y: Floats, key: Key) -> Floats:
-    """Qᵀ y for the rows of ``y``, shape ``(n, b)``."""
-    first, last = _signs(key, y.shape[-1])
-    return _strided(_consecutive(y) * last) * first
+def rotate_back(y: Floats, key: Key, salts: Sequence[int]) -> Floats:
+    """Qᵀ y for the rows of ``y``, shape ``(n, b)``, each by the Q of its salt."""
+    return _by_chunks(_back, y, key, salts)
 
 
-def _group(b: int) -> int:
-    """The largest power of four that is at most min(b, 256)."""
-    return 4 ** ((min(b, _LARGEST).bit_length() - 1) // 2)
+def _forth(x: Floats, key: Key, salts: Sequence[int]) -> Floats:
+    signs, orders = _draw(key, tuple(salts), x.shape[1])
+    for k in range(_PASSES):
+        x = _mix(x * signs[k])
+        if k < len(orders):
+            x = np.take_along_axis(x, orders[k], axis=1)
+    return x
 
 
-@lru_cache(maxsize=4)
-def _signs(key: Key, b: int) -> tuple[Floats, Floats]:
-    """Two vectors of b signs, one bit each from the key's words, low bit of the first word first; 1 means minus."""
-    words = key.fold_in("rotation").words(-(-2 * b // 32)).astype("<u4")
-    bits = np.unpackbits(words.view(np.uint8), bitorder="little")[: 2 * b]
-    signs = np.float32(1) - np.float32(2) * bits.astype(np.float32)
-    return signs[:b], signs[b:]
+def _back(y: Floats, key: Key, salts: Sequence[int]) -> Floats:
+    signs, orders = _draw(key, tuple(salts), y.shape[1])
+    for k in reversed(range(_PASSES)):
+        if k < len(orders):
+            scattered = np.empty_like(y)
+            np.put_along_axis(scattered, orders[k], y, axis=1)
+            y = scattered
+        y = _mix(y) * signs[k]
+    return y
+
+
+def _by_chunks(
+    turn: Callable[[Floats, Key, Sequence[int]], Floats], x: Floats, key: Key, salts: Sequence[int]
+) -> Floats:
+    step = max(1, _CHUNK // max(1, x.shape[1]))
+    if len(x) <= step:
+        return turn(x, key, salts)
+    parts = [turn(x[i : i + step], key, salts[i : i + step]) for i in range(0, len(x), step)]
+    return np.concatenate(parts)
+
+
+@lru_cache(maxsize=2)  # a cohort in one process is rotated twice: by its clients and by its server
+def _draw(key: Key, salts: tuple[int, ...], b: int) -> tuple[Floats, list[npt.NDArray[np.int64]]]:
+    """The signs, (passes, n, b), and the orders, (n, b) each: coordinate j is taken from (a j + c) mod b."""
+    count = _HEAD + -(-_PASSES * b // 32)
+    words = key.streams(count, salts).astype("<u4")
+    bits = np.unpackbits(words[:, _HEAD:].view(np.uint8), axis=1, bitorder="little")[:, : _PASSES * b]
+    signs = (np.float32(1) - np.float32(2) * bits.astype(np.float32)).reshape(len(salts), _PASSES, b)
+    j = np.arange(b, dtype=np.int64)
+    orders = []
+    for k in range(_PASSES - 1):
+        a = np.array([_prime_to(b, int(word)) for word in words[:, 2 * k]], dtype=np.int64)
+        c = words[:, 2 * k + 1].astype(np.int64) % b
+        orders.append((j * a[:, None] + c[:, None]) % b)
+    return signs.transpose(1, 0, 2), orders
+
+
+def _prime_to(b: int, word: int) -> int:
+    """The first number prime to b among word mod b, word mod b + 1, ..."""
+    a = word % b
+    while gcd(a, b) != 1:
+        a += 1
+    return a
 
 
 @lru_cache(maxsize=8)
@@ -60,17 +109,12 @@ def _hadamard(size: int) -> Floats:
     return H / np.float32(np.sqrt(size))
 
 
-def _strided(x: Floats) -> Floats:
+def _mix(x: Floats) -> Floats:
+    """B x: groups of 64 consecutive coordinates, what is left in groups of 16, 4 and 1."""
     n, b = x.shape
-    h = _group(b)
-    m = b // h
-    groups = x[:, : m * h].reshape(n, h, m)
-    return np.concatenate([(_hadamard(h) @ groups).reshape(n, m * h), x[:, m * h :]], axis=1)
-
-
-def _consecutive(x: Floats) -> Floats:
-    n, b = x.shape
-    h = _group(b)
-    m = b // h
-    groups = x[:, b - m * h :].reshape(n, m, h)
-    return np.concatenate([x[:, : b - m * h], (groups @ _hadamard(h)).reshape(n, m * h)], axis=1)
+    out, start, h = np.empty_like(x), 0, _LARGEST
+    while start < b:
+        end = start + (b - start) // h * h
+        out[:, start:end] = (x[:, start:end].reshape(-1, h) @ _hadamard(h)).reshape(n, end - start)
+        start, h = end, h // 4
+    return out
