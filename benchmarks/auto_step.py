@@ -23,8 +23,8 @@ from typing import Any
 
 import torch
 
+from desketch.core.files import write_durably
 from desketch.fed import run
-from desketch.fed.checkpoint import write_atomically
 from desketch.tasks import RunConfig, prepare
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -73,7 +73,7 @@ class Runs:
             run(federation, rounds=config.rounds)
             self.done[name] = 100 * setup.evaluate(federation.model_vector)["accuracy"]
             RUNS.parent.mkdir(exist_ok=True)
-            write_atomically(RUNS, json.dumps(self.done, indent=1).encode())
+            write_durably(RUNS, json.dumps(self.done, indent=1).encode())
         return self.done[name]
 
 
@@ -138,7 +138,7 @@ def main() -> None:
                 "settings": SETTINGS,
                 "cells": rows,
             }
-            write_atomically(RESULTS, (json.dumps(document, indent=1) + "\n").encode())
+            write_durably(RESULTS, (json.dumps(document, indent=1) + "\n").encode())
             print(f"{setting} {name}: auto {row['auto']:.2f}, best {row['best']:.2f} at {row['best_eta']} "
                   f"momentum {row['best_momentum']}, gap {row['gap']:+.2f}", flush=True)  # fmt: skip
 

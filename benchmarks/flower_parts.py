@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from desketch.fed.checkpoint import write_atomically
+from desketch.core.files import write_durably
 from desketch.integrations.flower.processes import Deployment
 from desketch.integrations.flower.project import write_project
 from desketch.tasks.config import RunConfig
@@ -122,7 +122,7 @@ def main() -> None:
         "load_average": round(os.getloadavg()[1], 1),
         "methods": methods,
     }
-    write_atomically(RESULTS, (json.dumps(document, indent=1) + "\n").encode())
+    write_durably(RESULTS, (json.dumps(document, indent=1) + "\n").encode())
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ class TimedSession:
 
     def answer(self, request: bytes) -> bytes:
         """The session's answer."""
-        from desketch.integrations.flower.protocol import Order
+        from desketch.session.protocol import Order
 
         started, spent = time.perf_counter(), [0.0]
         with steps_timed(spent):

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from desketch.fed.gossip import gossip, hops_for, tree_mean
-from desketch.fed.mesh_costs import Link, protocol_costs
-from desketch.fed.topology import build_topology
+from desketch.mesh.averaging import gossip, hops_for, tree_mean
+from desketch.mesh.costs import Link, protocol_costs
+from desketch.mesh.topology import build_topology
 
 RESULT = Path(__file__).parent / "results" / "mesh.json"
 GRAPHS = ("star", "tree:3", "regular:8", "smallworld:8,0.1", "erdos", "grid", "ring")

@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from desketch.fed.model import FlatModel
+from desketch.core.flat import FlatModel
 from desketch.privacy.per_example import PerExample
 from desketch.tasks import Task, build_model
 

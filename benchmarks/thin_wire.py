@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from desketch.fed.checkpoint import write_atomically
+from desketch.core.files import write_durably
 from desketch.integrations.flower.processes import Deployment
 from desketch.integrations.flower.project import write_flower_home, write_project
 from desketch.tasks.config import RunConfig
@@ -173,7 +173,7 @@ def results() -> Iterator[dict[str, Any]]:
         }
         document = json.loads(RESULTS.read_text()) if RESULTS.exists() else {**empty, "cells": {}}
         yield document
-        write_atomically(RESULTS, (json.dumps(document, indent=1) + "\n").encode())
+        write_durably(RESULTS, (json.dumps(document, indent=1) + "\n").encode())
 
 
 def main() -> None:

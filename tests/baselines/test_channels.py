@@ -38,7 +38,7 @@ def play(channel: Channel, rounds: range) -> list[tuple[list[bytes], bytes, torc
     played = []
     for t in rounds:
         frames = channel.encode_updates(t, deltas(t), clients=CLIENTS, weights=WEIGHTS)
-        step = channel.server_step(t, dict(zip(CLIENTS, frames, strict=True)))
+        step = channel.aggregate(t, dict(zip(CLIENTS, frames, strict=True)))
         assert step.broadcast is not None
         assert not step.refused
         assert sorted(step.participants) == sorted(CLIENTS)
@@ -60,7 +60,7 @@ def test_a_round_trip_points_along_the_weighted_mean(method):
     common = torch.randn(D, generator=torch.Generator().manual_seed(5))
     channel = build(method)
     frames = channel.encode_updates(1, torch.stack([common] * 3), clients=CLIENTS, weights=WEIGHTS)
-    step = channel.server_step(1, dict(zip(CLIENTS, frames, strict=True)))
+    step = channel.aggregate(1, dict(zip(CLIENTS, frames, strict=True)))
     u = channel.decode_broadcast(1, step.broadcast)
     assert u.vector.shape == (D,)
     assert torch.nn.functional.cosine_similarity(common, u.vector, dim=0) > 0.1
@@ -94,7 +94,7 @@ def test_bad_frames_are_refused_by_name_and_the_round_goes_on(method):
     channel = build(method)
     good, cut, flipped = channel.encode_updates(1, deltas(1), clients=CLIENTS, weights=WEIGHTS)
     flipped = flipped[:-6] + bytes([flipped[-6] ^ 1]) + flipped[-5:]
-    step = channel.server_step(1, {4: good, 9: cut[:-1], 2: flipped, 5: b""})
+    step = channel.aggregate(1, {4: good, 9: cut[:-1], 2: flipped, 5: b""})
     assert step.participants == (4,)
     assert set(step.refused) == {9, 2, 5}
     assert step.broadcast is not None
@@ -103,7 +103,7 @@ def test_bad_frames_are_refused_by_name_and_the_round_goes_on(method):
 def test_frames_of_another_round_are_refused(method):
     channel = build(method)
     frames = channel.encode_updates(1, deltas(1), clients=CLIENTS, weights=WEIGHTS)
-    step = channel.server_step(2, dict(zip(CLIENTS, frames, strict=True)))
+    step = channel.aggregate(2, dict(zip(CLIENTS, frames, strict=True)))
     assert step.broadcast is None
     assert step.participants == ()
     assert all("round" in reason for reason in step.refused.values())
@@ -150,7 +150,7 @@ def test_two_way_error_feedback_loses_nothing(name):
     for t in range(1, 6):
         frames = channel.encode_updates(t, deltas(t), clients=CLIENTS, weights=[1.0] * 3)
         applied += channel.decode_broadcast(
-            t, channel.server_step(t, dict(zip(CLIENTS, frames, strict=True))).broadcast
+            t, channel.aggregate(t, dict(zip(CLIENTS, frames, strict=True))).broadcast
         ).vector
     state = channel.state_dict()
     held = state["server"]["error"] + sum(state["clients"][str(c)]["error"] for c in CLIENTS) / 3
@@ -176,7 +176,7 @@ def test_fetchsgd_finds_heavy_hitters_and_forgets_what_it_sent():
     heavy = torch.arange(100, 4900, 600)
     x[0, heavy] = torch.tensor([3.0, -2.0, 1.5, 4.0, -3.0, 2.5, -1.0, 2.0])
     frames = channel.encode_updates(1, x, clients=[0], weights=[1.0])
-    u = channel.decode_broadcast(1, channel.server_step(1, {0: frames[0]}).broadcast).vector
+    u = channel.decode_broadcast(1, channel.aggregate(1, {0: frames[0]}).broadcast).vector
     assert torch.equal(u.nonzero().flatten(), heavy)
     torch.testing.assert_close(u[heavy], x[0, heavy], rtol=0, atol=0.05)
     assert channel.state_dict()["E"].abs().max() < 0.1

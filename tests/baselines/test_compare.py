@@ -15,10 +15,10 @@ from desketch.baselines.criterion import Point
 from desketch.baselines.methods import METHODS
 from desketch.baselines.store import Store
 from desketch.baselines.trial import AVERAGES, Limits, Problem, Trial, train
+from desketch.core.flat import FlatModel
 from desketch.errors import RunError
-from desketch.fed.client import ClientData
 from desketch.fed.engine import LoopEngine
-from desketch.fed.model import FlatModel
+from desketch.fed.local import ClientData
 
 LIMITS = Limits(target=0.9, rounds=40, every=2)
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from desketch.core.tree import unpack_tree
 from desketch.fed import Attendance, run
-from desketch.fed.state import unpack
 from desketch.integrations.flower.deploy import Plan, wait_for_superlink
 from desketch.integrations.flower.processes import Deployment, free_port
 from desketch.tasks import RunConfig, prepare
@@ -117,8 +117,10 @@ class Bed:
 
     def digests(self):
         """SHA-256 of the weights that each client has on its disk."""
-        kept = [unpack((self.folder / f"client-{c}" / "replica.safetensors").read_bytes()) for c in range(self.clients)]
-        return [hashlib.sha256(unpack(one["replica"])["w"].numpy().tobytes()).hexdigest() for one in kept]
+        kept = [
+            unpack_tree((self.folder / f"client-{c}" / "replica.safetensors").read_bytes()) for c in range(self.clients)
+        ]
+        return [hashlib.sha256(unpack_tree(one["replica"])["w"].numpy().tobytes()).hexdigest() for one in kept]
 
     def in_process(self, participants):
         """The same training without Flower and without faults, by these clients: its digest and its accuracy."""

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from desketch.core.tree import pack_tree, unpack_tree
 from desketch.errors import RunError
 from desketch.fed import CatchUp, Federation, Replica, ReplicaLog, make_optimizer, run
-from desketch.fed.state import pack, unpack
 
 Build = Callable[..., Federation]
 
@@ -53,7 +53,7 @@ def test_the_log_forgets_what_a_checkpoint_replaces() -> None:
     assert len(log.package(97, lambda: b"c" * 60).broadcasts) == 2
     assert log.package(5, lambda: b"c" * 60).checkpoint is not None
     copy = ReplicaLog(d=10)
-    copy.load_state_dict(unpack(pack(log.state_dict())))
+    copy.load_state_dict(unpack_tree(pack_tree(log.state_dict())))
     assert copy.package(95, lambda: b"") == log.package(95, lambda: b"")
 
 
@@ -82,7 +82,7 @@ def test_gaps_and_rubbish_are_refused(build: Build) -> None:
 
 def test_states_survive_packing() -> None:
     tree = {"a": [1, 2.5, None, {"b": torch.arange(3.0)}], "frames": b"abc", "none": b"", "c": {"d": "text"}}
-    back = unpack(pack(tree))
+    back = unpack_tree(pack_tree(tree))
     assert back["a"][:3] == [1, 2.5, None]
     assert torch.equal(back["a"][3]["b"], torch.arange(3.0))
     assert (back["frames"], back["none"], back["c"]) == (b"abc", b"", {"d": "text"})

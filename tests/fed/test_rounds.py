@@ -22,7 +22,8 @@ from desketch.fed import (
     Replica,
     RoundRecord,
     SketchChannel,
-    client_round,
+    encode_update,
+    encode_updates,
     make_average,
     make_optimizer,
     run,
@@ -39,7 +40,7 @@ def test_training_learns_untuned(build: Build, log: Any) -> None:
 def test_one_round_of_plain_sgd_is_the_paper_s_update(build: Build) -> None:
     f = build(optimizer="sgd", eta_global=0.7, codec="f32", work=LocalWork(steps=2, eta=0.1, batch=None))
     w0, R = f.w0.clone(), f.channel.sketch_at(1)  # type: ignore[attr-defined]
-    deltas = f.engine.updates(w0, f.clients, f.work, t=1)
+    deltas = torch.stack([client.update(w0, 1)[0] for client in f.clients])
     share = torch.tensor([c.weight for c in f.clients])
     mean = (share[:, None] * deltas).sum(0) / share.sum()
     run(f, rounds=1)
@@ -73,21 +74,20 @@ def test_a_client_that_sees_only_broadcasts_has_the_server_s_bits(
     assert replica.version == 6
 
 
-def test_client_round_sends_what_the_engine_sends(build: Build, perceptron: Any) -> None:
+def test_a_client_alone_sends_what_it_sends_in_a_cohort(build: Build) -> None:
     f = build(codec="f32", engine="loop")
     net = Frames(f)
     run(f, rounds=2, observer=net)
-    model = perceptron()
     for t, w, sent in net.sent:
         for client, frame in sent.items():
-            assert frame == client_round(model, w, f.clients[client], f.work, f.channel, t=t)
+            assert frame == encode_update(f.clients[client], f.channel, w, t=t)
 
 
 def test_the_mean_weighs_clients_by_their_examples() -> None:
     channel = SketchChannel(d=40, b=40, key=Key(1), family="srht", codec="f32")
     deltas = torch.randn(3, 40, generator=torch.Generator().manual_seed(0))
     frames = channel.encode_updates(1, deltas, clients=[4, 5, 6], weights=[1.0, 2.0, 5.0])
-    step = channel.server_step(1, dict(zip([4, 5, 6], frames, strict=True)))
+    step = channel.aggregate(1, dict(zip([4, 5, 6], frames, strict=True)))
     assert step.broadcast is not None
     assert step.participants == (4, 5, 6)
     R = channel.sketch_at(1)
@@ -120,8 +120,8 @@ def test_absentees_pay_for_what_they_missed(build: Build, log: Any) -> None:
 
 def test_attendance_does_not_shift_other_clients_batches(build: Build) -> None:
     f = build(engine="loop")
-    alone = f.engine.updates(f.w0, [f.clients[3]], f.work, t=5)
-    together = f.engine.updates(f.w0, f.clients, f.work, t=5)
+    alone, _ = f.clients[3].crew.updates(f.w0, [f.clients[3]], 5)
+    together, _ = f.clients[3].crew.updates(f.w0, f.clients, 5)
     torch.testing.assert_close(alone[0], together[3], rtol=0, atol=0)
 
 
@@ -152,15 +152,14 @@ def test_a_client_that_diverges_is_refused_and_named(build: Build, perceptron: A
     assert log.records[-1].participants == 3
     assert f.server.replica.w.isfinite().all()
     with pytest.raises(InputError, match="client 2"):
-        client_round(perceptron(), f.w0, data[2], f.work, f.channel, t=1)
+        encode_update(f.clients[2], f.channel, f.w0, t=1)
 
 
 def test_a_damaged_frame_is_refused_and_the_round_goes_on(build: Build) -> None:
     f = build()
-    deltas = f.engine.updates(f.w0, f.clients, f.work, t=1)
-    frames = dict(enumerate(f.channel.encode_updates(1, deltas, clients=range(6), weights=[1.0] * 6)))
+    frames, _ = encode_updates(f.clients, f.channel, f.w0, t=1)
     frames[4] = frames[4][:-1] + bytes([frames[4][-1] ^ 1])
-    step = f.channel.server_step(1, frames)
+    step = f.channel.aggregate(1, frames)
     assert set(step.refused) == {4}
     assert step.participants == (0, 1, 2, 3, 5)
 

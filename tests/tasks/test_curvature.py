@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from desketch.core.flat import FlatModel
 from desketch.errors import ConfigError, InputError
-from desketch.fed.model import FlatModel
 from desketch.tasks import RunConfig, build_model, load_task, partition
 from desketch.tasks.curvature import estimate_curvature, hutchinson, lanczos
 from desketch.tasks.run_constants import estimate_run

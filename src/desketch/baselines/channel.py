@@ -87,7 +87,7 @@ class CompressedChannel(FramedChannel):
             for delta, client, weight in zip(deltas, clients, weights, strict=True)
         ]
 
-    def server_step(self, t: int, frames: Mapping[int, bytes]) -> ServerStep:
+    def aggregate(self, t: int, frames: Mapping[int, bytes]) -> ServerStep:
         """The weighted mean of what arrived, compressed again for the way down."""
         values, weights, refused = self.open_updates(t, frames)
         if not values:

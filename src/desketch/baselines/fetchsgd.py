@@ -58,7 +58,7 @@ class FetchSGDChannel(FramedChannel):
             for table, weight in zip(tables, weights, strict=True)
         ]
 
-    def server_step(self, t: int, frames: Mapping[int, bytes]) -> ServerStep:
+    def aggregate(self, t: int, frames: Mapping[int, bytes]) -> ServerStep:
         """Accumulate in the sketch, send the heavy hitters, forget what was sent."""
         values, weights, refused = self.open_updates(t, frames)
         if not values:

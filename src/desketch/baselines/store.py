@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from desketch.baselines.trial import Trial
+from desketch.core.files import write_durably
 from desketch.errors import RunError
 
 __all__ = ["Store"]
@@ -37,10 +37,7 @@ class Store:
         """Add a trial and write the file."""
         identity = _identity(what)
         self._rows[identity] = {"id": identity, **trial.row()}
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = self.path.with_suffix(f".{os.getpid()}.tmp")
-        temporary.write_text(json.dumps({"trials": list(self._rows.values())}))
-        os.replace(temporary, self.path)
+        write_durably(self.path, json.dumps({"trials": list(self._rows.values())}))
 
 
 def _identity(what: Mapping[str, Any]) -> str:

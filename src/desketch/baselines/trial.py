@@ -17,11 +17,12 @@ from torch import Tensor
 from desketch import wire
 from desketch.baselines.criterion import HOLD, Point, reach_and_hold
 from desketch.baselines.methods import Method, Setting, Wiring
-from desketch.fed.client import ClientData, LocalWork
 from desketch.fed.engine import Engine
 from desketch.fed.iterates import Average, LastRounds
+from desketch.fed.local import ClientData, LocalWork
 from desketch.fed.optimizers import make_optimizer
 from desketch.fed.rounds import Attendance, Federation, Observer, RoundRecord, run
+from desketch.fed.tensor_client import tensor_clients
 from desketch.keys import Key
 
 __all__ = ["AVERAGES", "Limits", "Problem", "Trial", "train"]
@@ -156,13 +157,12 @@ def _federation(
     problem: Problem, method: Method, setting: Setting, *, seed: int, clients: Sequence[ClientData], engine: Engine
 ) -> Federation:
     model = engine.model
+    work = LocalWork(steps=problem.local_steps, eta=setting["eta_local"], batch=problem.batch, seed=seed)
     wiring = Wiring(shapes=tuple(model.shapes), d=model.d, key=Key(seed).fold_in("compare", method.name))
     return Federation(
-        clients=clients,
+        clients=tensor_clients(clients, engine, work),
         channel=method.channel(wiring, setting),
         optimizer=make_optimizer(setting["optimizer"], eta_global=setting["eta_global"]),
-        engine=engine,
         w0=model.flatten(),
-        work=LocalWork(steps=problem.local_steps, eta=setting["eta_local"], batch=problem.batch, seed=seed),
         attendance=Attendance(fraction=problem.fraction, seed=seed),
     )

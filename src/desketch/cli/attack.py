@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from desketch.cli.document import emit
+from desketch.core.files import write_durably
 from desketch.errors import InputError
 
 if TYPE_CHECKING:
@@ -130,11 +131,8 @@ def _save(out: Path, attempt: Attempt, document: dict[str, Any]) -> None:
         "arrays.npz": arrays.getvalue(),
         "attack.png": comparison_png(truth, rebuilt),
     }
-    out.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
-        draft = out / f".{name}.partial"
-        draft.write_bytes(content)
-        os.replace(draft, out / name)
+        write_durably(out / name, content)
 
 
 def _show(document: dict[str, Any], out: Path) -> None:

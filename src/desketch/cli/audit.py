@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from desketch.cli.document import emit
+from desketch.core.files import write_durably
 from desketch.errors import InputError
 
 if TYPE_CHECKING:
@@ -169,10 +170,7 @@ def _write_page(document: dict[str, Any], found: AuditReport, path: Path) -> Non
     rebuilt = torch.cat([a.reconstruction for a in found.attempts]).numpy()
     titles = [f"{a.quality.psnr:.0f} dB" for a in found.attempts for _ in a.truth]
     page = render_audit(document, picture=comparison_png(truth, rebuilt, titles=titles))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.partial")
-    draft.write_text(page, encoding="utf-8")
-    os.replace(draft, path)
+    write_durably(path, page)
 
 
 def _show(document: dict[str, Any]) -> None:

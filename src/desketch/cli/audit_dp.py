@@ -61,9 +61,9 @@ def _emit(document: dict[str, Any], json_to: str | None) -> None:
     if json_to == "-":
         sys.stdout.write(text)
     elif json_to is not None:
-        from desketch.fed.checkpoint import write_atomically
+        from desketch.core.files import write_durably
 
-        write_atomically(Path(json_to), text.encode())
+        write_durably(Path(json_to), text.encode())
     else:
         _table(document)
 

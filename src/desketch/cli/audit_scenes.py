@@ -18,10 +18,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from desketch.core.flat import FlatModel
 from desketch.fed.channel import SketchChannel
-from desketch.fed.client import ClientData, LocalWork, client_round
+from desketch.fed.client import encode_update
+from desketch.fed.engine import LoopEngine
+from desketch.fed.local import ClientData, LocalWork
 from desketch.fed.mechanism import Privacy
-from desketch.fed.model import FlatModel
+from desketch.fed.tensor_client import tensor_clients
 from desketch.keys import Key
 from desketch.privacy.accountants import epsilon
 from desketch.privacy.audit import AuditResult, audit_scores, one_run_bound
@@ -93,7 +96,7 @@ class ClientScene(Scene):
         deltas[0] = v * (_LENGTH * mechanism.clip)
         clients = list(range(mechanism.clients))
         frames = channel.encode_updates(0, deltas, clients=clients, weights=[1.0] * len(clients))
-        step = channel.server_step(0, dict(zip(clients, frames, strict=True)))
+        step = channel.aggregate(0, dict(zip(clients, frames, strict=True)))
         assert step.broadcast is not None
         return channel.decode_broadcast(0, step.broadcast).vector
 
@@ -112,8 +115,8 @@ class _OneClientScene(Scene):
         spends_nothing = RunLedger(lambda t: {}, claim=mechanism.claim, unit=mechanism.unit, delta=0.5)
         privacy = Privacy(ledger=spends_nothing, **{self.place: mechanism})  # type: ignore[arg-type]
         work = LocalWork(steps=1, eta=1.0, batch=2)
-        frame = client_round(model, torch.zeros(self.d), data, work, channel, t=0, privacy=privacy)
-        step = channel.server_step(0, {0: frame})
+        (participant,) = tensor_clients([data], LoopEngine(model, privacy.step), work, privacy=privacy)
+        step = channel.aggregate(0, {0: encode_update(participant, channel, torch.zeros(self.d), t=0)})
         assert step.broadcast is not None
         return channel.decode_broadcast(0, step.broadcast).vector
 

@@ -40,9 +40,9 @@ def engine(
         typer.echo(document)
         return
     if json_to is not None:
-        from desketch.fed.checkpoint import write_atomically
+        from desketch.core.files import write_durably
 
-        write_atomically(Path(json_to), (document + "\n").encode())
+        write_durably(Path(json_to), (document + "\n").encode())
     _print(result)
 
 
@@ -51,13 +51,13 @@ def measure(*, repeats: int, compression: float, codec: str) -> dict[str, Any]:
     import torch
 
     torch.set_num_threads(1)
-    federation, model, clock = _federation(compression, codec)
+    federation, model, data, clock = _federation(compression, codec)
     plain: list[float] = []
     ours: list[float] = []
     shares: list[float] = []
     for t in range(-1, repeats):  # the first of each warms up
         started = process_time()
-        _plain_round(model, federation.server.replica.w, federation.clients[:COHORT])
+        _plain_round(model, federation.server.replica.w, data[:COHORT])
         between = process_time()
         clock.clear()
         _one_round(federation)
@@ -85,28 +85,36 @@ def measure(*, repeats: int, compression: float, codec: str) -> dict[str, Any]:
     }
 
 
-def _federation(compression: float, codec: str) -> tuple[Federation, FlatModel, list[float]]:
+def _federation(compression: float, codec: str) -> tuple[Federation, FlatModel, list[ClientData], list[float]]:
     import torch
     from torch import nn
 
     from desketch import Key
-    from desketch.fed import Attendance, ClientData, Federation, FlatModel, LocalWork, make_engine, make_optimizer
+    from desketch.fed import (
+        Attendance,
+        ClientData,
+        Federation,
+        FlatModel,
+        LocalWork,
+        make_engine,
+        make_optimizer,
+        tensor_clients,
+    )
 
     torch.manual_seed(0)
     pool, labels = torch.randn(12_000, 784), torch.randint(10, (12_000,))
     clients = [ClientData(c, pool[11 * c : 11 * c + 64], labels[11 * c : 11 * c + 64]) for c in range(USERS)]
     model = FlatModel(nn.Sequential(nn.Flatten(), nn.Linear(784, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, 10)))
+    engine = make_engine(model, (pool[:2], labels[:2]))
     clock: list[float] = []
     federation = Federation(
-        clients=clients,
+        clients=tensor_clients(clients, engine, LocalWork(steps=STEPS, eta=0.05, batch=BATCH)),
         channel=_timed_channel(clock).at_compression(compression, d=model.d, key=Key(0), codec=codec),
         optimizer=make_optimizer("sgd"),
-        engine=make_engine(model, (pool[:2], labels[:2])),
         w0=model.flatten(),
-        work=LocalWork(steps=STEPS, eta=0.05, batch=BATCH),
         attendance=Attendance(fraction=COHORT / USERS),
     )
-    return federation, model, clock
+    return federation, model, clients, clock
 
 
 def _timed_channel(clock: list[float]) -> Any:
@@ -127,7 +135,7 @@ def _timed_channel(clock: list[float]) -> Any:
 
         return method
 
-    for name in ("encode_updates", "server_step", "decode_broadcast"):
+    for name in ("encode_updates", "aggregate", "decode_broadcast"):
         setattr(Timed, name, timed(name))
     return Timed
 

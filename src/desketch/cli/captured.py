@@ -25,7 +25,7 @@ from desketch.attack.scenario import Target
 from desketch.attack.update import LocalUpdate
 from desketch.attack.wiretap import codec_noise
 from desketch.errors import InputError
-from desketch.fed.client import ClientData, batch_indices
+from desketch.fed.local import ClientData, batch_indices
 from desketch.privacy.mechanisms import PerStep
 from desketch.tasks import RunConfig, Setup, prepare
 

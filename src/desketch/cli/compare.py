@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -20,11 +19,12 @@ from desketch.baselines.compare import Choice, Interval, Result, measure, ratio,
 from desketch.baselines.methods import METHODS, Method, find_methods
 from desketch.baselines.store import Store
 from desketch.baselines.trial import Limits, Problem
+from desketch.core.files import write_durably
+from desketch.core.flat import FlatModel
 from desketch.errors import ConfigError
-from desketch.fed.client import ClientData
 from desketch.fed.engine import Engine
 from desketch.fed.engines import make_engine
-from desketch.fed.model import FlatModel
+from desketch.fed.local import ClientData
 from desketch.tasks import Task, build_model, load_task, partition
 
 __all__ = ["app", "compare_methods", "make_problem", "summary"]
@@ -175,10 +175,7 @@ def _status(console: Console) -> AbstractContextManager[Status]:
 
 
 def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(f".{os.getpid()}.tmp")
-    temporary.write_text(text + "\n")
-    os.replace(temporary, path)
+    write_durably(path, text + "\n")
 
 
 def _table(results: Sequence[Result], ratios: dict[str, Any], target: float) -> Table:

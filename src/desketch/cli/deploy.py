@@ -80,9 +80,9 @@ def _finish(rows: list[dict[str, Any]], plan: Any, json_to: str | None) -> None:
         sys.stdout.write(json.dumps(document) + "\n")
         return
     if json_to is not None:
-        from desketch.fed.checkpoint import write_atomically
+        from desketch.core.files import write_durably
 
-        write_atomically(Path(json_to), (json.dumps(document, indent=1) + "\n").encode())
+        write_durably(Path(json_to), (json.dumps(document, indent=1) + "\n").encode())
     from rich.console import Console
     from rich.table import Table
 

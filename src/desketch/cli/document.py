@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from desketch.core.files import write_durably
 
 __all__ = ["emit"]
 
@@ -19,8 +20,4 @@ def emit(document: Any, json_to: str | None, show: Callable[[], None]) -> None:
         return
     show()
     if json_to is not None:
-        path = Path(json_to)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_name(f".{path.name}.partial")
-        draft.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        os.replace(draft, path)
+        write_durably(Path(json_to), json.dumps(document, indent=1, ensure_ascii=False) + "\n")

@@ -8,10 +8,10 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from desketch.fed.gossip import chebyshev_bound, hops_for
-from desketch.fed.gossip_mesh import GossipMesh
-from desketch.fed.mesh import Mesh
-from desketch.fed.mesh_costs import Link, protocol_costs
+from desketch.mesh.averaging import chebyshev_bound, hops_for
+from desketch.mesh.costs import Link, protocol_costs
+from desketch.mesh.gossip import GossipMesh
+from desketch.mesh.rounds import Mesh
 
 __all__ = ["print_costs", "topology_summary"]
 

@@ -89,9 +89,9 @@ def train(
     if json_to == "-":
         typer.echo(json.dumps(summary))
     elif json_to is not None:
-        from desketch.fed.checkpoint import write_atomically
+        from desketch.core.files import write_durably
 
-        write_atomically(Path(json_to), (json.dumps(summary, indent=2) + "\n").encode())
+        write_durably(Path(json_to), (json.dumps(summary, indent=2) + "\n").encode())
     if summary["stopped_by"] == "interrupt":
         raise typer.Exit(130)
 

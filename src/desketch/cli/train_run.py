@@ -20,12 +20,13 @@ from safetensors.torch import save
 
 import desketch
 from desketch.cli.mesh_summary import print_costs, topology_summary
+from desketch.core.files import write_durably
 from desketch.errors import ConfigError
-from desketch.fed import Federation, Observer, Observers, RoundRecord, RunFolder, run
-from desketch.fed.checkpoint import write_atomically
-from desketch.fed.mesh import Mesh, run_mesh
+from desketch.fed import Federation, Observer, Observers, RoundRecord, run
+from desketch.mesh.rounds import Mesh, run_mesh
 from desketch.report import write_report
 from desketch.report.sections import human_bytes
+from desketch.run.folder import RunFolder
 from desketch.tasks import RunConfig, Setup, prepare
 
 __all__ = ["train_run"]
@@ -42,7 +43,7 @@ def train_run(
     path = Path(out or config.out or "") if (out or config.out) else _fresh_folder(config)
     setup = prepare(config)
     _limit_threads(setup.model.d)
-    federation = setup.mesh() if config.topology else setup.federation(privacy=setup.privacy())
+    federation = setup.mesh() if config.topology else setup.federation()
     folder = RunFolder(
         path,
         federation,
@@ -146,8 +147,8 @@ def _summary(
 
 def _finish(path: Path, setup: Setup, federation: Federation | Mesh, summary: dict[str, Any]) -> None:
     parameters = setup.model.unflatten(federation.model_vector)
-    write_atomically(path / "model.safetensors", save({name: value.contiguous() for name, value in parameters.items()}))
-    write_atomically(path / "summary.json", (json.dumps(summary, indent=2) + "\n").encode())
+    write_durably(path / "model.safetensors", save({name: value.contiguous() for name, value in parameters.items()}))
+    write_durably(path / "summary.json", (json.dumps(summary, indent=2) + "\n").encode())
 
 
 def _print(summary: dict[str, Any], path: Path) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from desketch.core.files import write_durably
 from desketch.errors import ConfigError
-from desketch.fed.checkpoint import write_atomically
 from desketch.tasks import RunConfig
 
 __all__ = ["train_simulated"]
@@ -32,7 +32,7 @@ def train_simulated(config: RunConfig, *, out: Path, table: bool = False) -> dic
     simulate(config, out)
     lines = (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     summary = _summary(config, [json.loads(line) for line in lines])
-    write_atomically(out / "summary.json", (json.dumps(summary, indent=2) + "\n").encode())
+    write_durably(out / "summary.json", (json.dumps(summary, indent=2) + "\n").encode())
     if table:
         _print(summary, out)
     return summary

@@ -49,7 +49,7 @@ class Channel(ABC):
         """Client side: one frame for each row of ``deltas (n, d)``."""
 
     @abstractmethod
-    def server_step(self, t: int, frames: Mapping[int, bytes]) -> ServerStep:
+    def aggregate(self, t: int, frames: Mapping[int, bytes]) -> ServerStep:
         """Server side: decode strictly, refuse and name bad frames, average, encode the broadcast."""
 
     @abstractmethod
@@ -119,7 +119,7 @@ class SketchChannel(Channel):
         rounding = [self.key.fold_in("rounding", client, t) for client in clients]
         return wire.encode_batch(sketches, self.header(t, "update"), weights=weights, rounding=rounding)
 
-    def server_step(self, t: int, frames: Mapping[int, bytes]) -> ServerStep:
+    def aggregate(self, t: int, frames: Mapping[int, bytes]) -> ServerStep:
         """The mean of the decoded sketches, encoded again; the server never sees more than R^b."""
         batch = self.decode_updates(t, frames)
         if self.mechanism is None and not batch.senders:

@@ -1,114 +1,122 @@
-"""The client's half of a round: K local steps from w, then one frame.
+"""The client's half of a round: an update of whatever kind, then one frame.
 
-    u^{t,k} = u^{t,k-1} - eta_local ∇f_c(u^{t,k-1}),  k = 1..K;      Δw_c(t) = u^{t,K} - w;      send enc_t(Δw_c(t))
+    Δ_c, p_c = update(w, t)                      K local steps, or any training loop of the user's own
+    finite?  s_c = R_t Δ_c  (clip, noise)  quantise  frame                                       `encode_update`
 
-`client_round` is pure: the in-process engine, Flower and the decentralised protocols drive the same function.
+A client is anything that keeps the first line, a `Participant`.  `encode_updates` does the second for a whole cohort:
+it is what every engine calls, in process, over Flower and without a server.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from math import isfinite
+from typing import Any, Protocol, runtime_checkable
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from desketch.errors import InputError
 from desketch.fed.channel import Channel, SketchChannel
-from desketch.fed.mechanism import Privacy
-from desketch.fed.model import FlatModel
+from desketch.sketches import Sketch
 
-__all__ = ["ClientData", "LocalWork", "batch_indices", "client_round", "local_update"]
+__all__ = ["Crew", "Participant", "SketchingParticipant", "encode_update", "encode_updates"]
 
-
-@dataclass(frozen=True)
-class ClientData:
-    """A client's id, its own examples, and the weight of its update in the mean: how many examples, unless given."""
-
-    client: int
-    x: Tensor
-    y: Tensor
-    weight: float = 0.0
-
-    def __post_init__(self) -> None:
-        if not self.weight:
-            object.__setattr__(self, "weight", float(len(self.y)))
+NOT_FINITE = "update: not finite; lower the step size of the local training"
 
 
-@dataclass(frozen=True, kw_only=True)
-class LocalWork:
-    """What a client does between two broadcasts; ``batch=None`` takes the full gradient of its data."""
+@runtime_checkable
+class Participant(Protocol):
+    """One client: anything that turns the current model into an update and a weight.
 
-    steps: int = 20
-    eta: float = 0.1
-    batch: int | None = 32
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.steps < 1 or not self.eta > 0 or (self.batch is not None and self.batch < 1):
-            raise InputError(f"local work needs steps >= 1, eta > 0 and batch >= 1 or None, got {self}")
-
-
-def batch_indices(work: LocalWork, *, t: int, client: int, examples: int) -> Tensor:
-    """The (K, B) examples of a client's local steps: shuffled epochs, a stream of its own for each (seed, client, t).
-
-    So nobody's batches depend on who else takes part, and a resumed run draws what the interrupted one would have.
+    Optional attributes: ``crew``, a `Crew` that trains several participants at once; ``mechanism``, what makes its
+    updates private; ``state_dict`` and ``load_state_dict`` for what it keeps between rounds.
     """
-    if work.batch is None:
-        return torch.arange(examples).expand(work.steps, examples)
-    B = min(work.batch, examples)
-    rng = np.random.Generator(np.random.Philox(key=[work.seed, client << 32 | t]))
-    epochs = -(-work.steps * B // examples)
-    order = np.concatenate([rng.permutation(examples) for _ in range(epochs)])
-    return torch.from_numpy(order[: work.steps * B].reshape(work.steps, B))
+
+    @property
+    def client(self) -> int:
+        """The client's id, 0..N-1."""
+
+    def update(self, w: Tensor, t: int) -> tuple[Tensor, float]:
+        """Δ_c(t), the change of w (d,), and its weight in the mean."""
 
 
-def local_update(
-    model: FlatModel, w: Tensor, data: ClientData, work: LocalWork, *, t: int, privacy: Privacy | None = None
-) -> Tensor:
-    """Δw_c(t): the change that K local steps make to w."""
-    u = w.clone()
-    if privacy and privacy.step:
-        for _ in range(work.steps):
-            u.sub_(privacy.step.gradient(u, data.x, data.y), alpha=work.eta)
-        return u.sub_(w)
-    with torch.random.fork_rng(enabled=model.draws_noise):
-        if model.draws_noise:
-            torch.manual_seed(hash((work.seed, data.client, t)))
-        for index in batch_indices(work, t=t, client=data.client, examples=len(data.y)):
-            u.sub_(model.gradient(u, data.x[index], data.y[index]), alpha=work.eta)
-    return u.sub_(w)
+@runtime_checkable
+class SketchingParticipant(Participant, Protocol):
+    """A client whose privacy mechanism makes the sketch itself, from clipped sketches of single examples."""
+
+    def sketched_update(self, R: Sketch, w: Tensor, t: int) -> tuple[Tensor, float]:
+        """R Δ_c(t), (b,), and its weight."""
 
 
-def client_round(
-    model: FlatModel,
-    w: Tensor,
-    data: ClientData,
-    work: LocalWork,
-    channel: Channel,
-    *,
-    t: int,
-    privacy: Privacy | None = None,
-) -> bytes:
-    """Round t of one client whose replica is at w: the frame to send."""
-    if privacy and privacy.examples:
-        return private_sketch_frame(w, data, work, channel, t=t, privacy=privacy)
-    delta = local_update(model, w, data, work, t=t, privacy=privacy)
-    if not torch.linalg.vector_norm(delta).isfinite():
-        raise InputError(
-            f"client {data.client}: the update of round {t} is not finite; lower eta_local (now {work.eta})"
-        )
-    return channel.encode_updates(t, delta[None], clients=[data.client], weights=[data.weight])[0]
+class Crew(Protocol):
+    """Trains several participants at once, with the same result (to rounding) as one by one."""
+
+    def updates(self, w: Tensor, participants: Sequence[Any], t: int) -> tuple[Tensor, list[float]]:
+        """The rows Δ_c(t), (n, d), and the weights."""
 
 
-def private_sketch_frame(
-    w: Tensor, data: ClientData, work: LocalWork, channel: Channel, *, t: int, privacy: Privacy
-) -> bytes:
-    """The frame of a client whose sketch is made of clipped per-example sketches (K = 1)."""
-    if not isinstance(channel, SketchChannel) or work.steps != 1 or privacy.examples is None:
-        raise InputError(
-            f"sketches of single examples need a sketch channel and K = 1, got {channel.name} and K = {work.steps}; "
-            "set local_steps to 1 or use noise per step"
-        )
-    s = privacy.examples.sketched_gradient(channel.sketch_at(t), w, data.x, data.y)
-    return channel.encode_sketches(t, (-work.eta * s)[None], clients=[data.client], weights=[data.weight])[0]
+def encode_updates(
+    participants: Sequence[Participant], channel: Channel, w: Tensor, *, t: int
+) -> tuple[dict[int, bytes], dict[int, str]]:
+    """Round t of clients whose replica is at w: their frames, and why others have none."""
+    frames: dict[int, bytes] = {}
+    refused: dict[int, str] = {}
+    for members, rows, weights in _updates(participants, channel, w, t):
+        finite = torch.linalg.vector_norm(rows, dim=1).isfinite().tolist()
+        refused |= {p.client: NOT_FINITE for p, ok in zip(members, finite, strict=True) if not ok}
+        kept = [i for i, ok in enumerate(finite) if ok]
+        if not kept:
+            continue
+        good, who = rows if all(finite) else rows[kept], [members[i].client for i in kept]
+        shares = [weights[i] for i in kept]
+        if isinstance(channel, SketchChannel) and isinstance(members[0], SketchingParticipant):
+            sent = channel.encode_sketches(t, good, clients=who, weights=shares)
+        else:
+            sent = channel.encode_updates(t, good, clients=who, weights=shares)
+        frames |= zip(who, sent, strict=True)
+    return frames, refused
+
+
+def encode_update(participant: Participant, channel: Channel, w: Tensor, *, t: int) -> bytes:
+    """`encode_updates` of one client; an update that is refused raises."""
+    frames, refused = encode_updates([participant], channel, w, t=t)
+    for client, reason in refused.items():
+        raise InputError(f"client {client}, round {t}: {reason}")
+    return frames[participant.client]
+
+
+_Rows = tuple[Sequence[Participant], Tensor, list[float]]
+
+
+def _updates(participants: Sequence[Participant], channel: Channel, w: Tensor, t: int) -> Iterator[_Rows]:
+    """Everybody's update in order: a crew's at once, the others' one by one."""
+    for crew, together in groupby(participants, key=lambda p: getattr(p, "crew", None)):
+        members = list(together)
+        if crew is not None:
+            rows, weights = crew.updates(w, members, t)
+            yield members, rows, weights
+            continue
+        for participant in members:
+            if isinstance(participant, SketchingParticipant):
+                row, weight = _sketched(participant, channel, w, t)
+            else:
+                row, weight = participant.update(w, t)
+                _check(participant, row, weight, d=w.numel())
+            yield [participant], row[None], [float(weight)]
+
+
+def _sketched(participant: SketchingParticipant, channel: Channel, w: Tensor, t: int) -> tuple[Tensor, float]:
+    if not isinstance(channel, SketchChannel):
+        raise InputError(f"sketches of single examples need a sketch channel, got {channel.name}; use noise per step")
+    return participant.sketched_update(channel.sketch_at(t), w, t)
+
+
+def _check(participant: Participant, row: Any, weight: Any, *, d: int) -> None:
+    name = f"client {participant.client}: update(w, t)"
+    if not isinstance(row, Tensor) or row.shape != (d,) or row.dtype != torch.float32:
+        got = f"{row.dtype} {tuple(row.shape)}" if isinstance(row, Tensor) else type(row).__name__
+        raise InputError(f"{name} must return the change of w, a float32 tensor of shape ({d},), got {got}")
+    if not isinstance(weight, int | float) or not (isfinite(weight) and weight > 0):
+        raise InputError(f"{name} must return a positive finite weight beside the change, got {weight!r}")

@@ -1,4 +1,4 @@
-"""Engines: the local steps of a whole cohort, Δw_c(t) for every client c, on one machine.
+"""Engines: the local steps of a whole cohort, Δ_c(t) for every client c, on one machine.
 
 Three engines compute the same thing to rounding.  `LoopEngine` calls `local_update` client by client: the oracle, and
 the fallback for anything a batch cannot express (dropout, noise per step, loops that torch.func refuses).  `VmapEngine`
@@ -15,52 +15,38 @@ from itertools import groupby
 import torch
 from torch import Tensor
 
-from desketch.fed.channel import Channel
-from desketch.fed.client import ClientData, LocalWork, batch_indices, local_update
-from desketch.fed.mechanism import Privacy
-from desketch.fed.model import FlatModel
+from desketch.core.flat import FlatModel
+from desketch.fed.local import ClientData, LocalWork, batch_indices, local_update
+from desketch.fed.mechanism import StepMechanism
 
-__all__ = ["Engine", "LoopEngine", "VmapEngine", "cohort_frames"]
+__all__ = ["Engine", "LoopEngine", "VmapEngine"]
 
 CHUNK_BYTES = 64 << 20
 
 
 class Engine(ABC):
-    """Computes Δw_c(t) for a cohort."""
+    """Computes Δ_c(t) for a cohort; ``step`` is what makes its local steps private, if anything does."""
+
+    step: StepMechanism | None = None
 
     def __init__(self, model: FlatModel) -> None:
         self.model = model
 
     @abstractmethod
     def updates(self, w: Tensor, cohort: Sequence[ClientData], work: LocalWork, *, t: int) -> Tensor:
-        """The rows Δw_c(t), (n, d), in the cohort's order."""
-
-
-def cohort_frames(
-    engine: Engine, channel: Channel, w: Tensor, cohort: Sequence[ClientData], work: LocalWork, *, t: int
-) -> tuple[dict[int, bytes], dict[int, str]]:
-    """Round t's frame of every client in the cohort; an update that is not finite is never sent, and is named."""
-    deltas = engine.updates(w, cohort, work, t=t)
-    finite = torch.linalg.vector_norm(deltas, dim=1).isfinite()
-    refused = {c.client: "update: not finite; lower eta_local" for c, ok in zip(cohort, finite, strict=True) if not ok}
-    good = [c for c in cohort if c.client not in refused]
-    if not good:
-        return {}, refused
-    ids, weights = [c.client for c in good], [c.weight for c in good]
-    frames = channel.encode_updates(t, deltas[finite] if refused else deltas, clients=ids, weights=weights)
-    return dict(zip(ids, frames, strict=True)), refused
+        """The rows Δ_c(t), (n, d), in the cohort's order."""
 
 
 class LoopEngine(Engine):
     """One client after the other."""
 
-    def __init__(self, model: FlatModel, privacy: Privacy | None = None) -> None:
+    def __init__(self, model: FlatModel, step: StepMechanism | None = None) -> None:
         super().__init__(model)
-        self.privacy = privacy
+        self.step = step
 
     def updates(self, w: Tensor, cohort: Sequence[ClientData], work: LocalWork, *, t: int) -> Tensor:
         """`local_update` of every client."""
-        rows = [local_update(self.model, w, data, work, t=t, privacy=self.privacy) for data in cohort]
+        rows = [local_update(self.model, w, data, work, t=t, step=self.step) for data in cohort]
         return torch.stack(rows) if rows else w.new_empty(0, self.model.d)
 
 

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 from torch.nn.modules.conv import _ConvNd
 
+from desketch.core.flat import FlatModel
 from desketch.errors import InputError
 from desketch.fed.engine import Engine, LoopEngine, VmapEngine
 from desketch.fed.mechanism import Privacy
 from desketch.fed.mlp_engine import MlpEngine, is_mlp
-from desketch.fed.model import FlatModel
 
 __all__ = ["ENGINES", "make_engine"]
 
@@ -29,14 +29,14 @@ def make_engine(
     if name not in ENGINES:
         raise InputError(f"unknown engine {name!r}; choose one of {', '.join(ENGINES)}")
     if name == "loop" or model.draws_noise or (privacy and privacy.step):
-        return LoopEngine(model, privacy)
+        return LoopEngine(model, privacy.step if privacy else None)
     if name in ("auto", "mlp") and is_mlp(model):
         return MlpEngine(model)
     if name == "mlp":
         raise InputError("engine 'mlp' trains Sequential(Flatten?, Linear, activation, ..., Linear); use 'auto'")
     convolves = any(isinstance(layer, _ConvNd) for layer in model.module.modules())
     mapped = _maps(model, sample) and (name == "vmap" or not convolves)
-    return VmapEngine(model) if mapped else LoopEngine(model, privacy)
+    return VmapEngine(model) if mapped else LoopEngine(model)
 
 
 def _maps(model: FlatModel, sample: tuple[Tensor, Tensor]) -> bool:

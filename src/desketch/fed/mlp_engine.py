@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from desketch.fed.client import ClientData
+from desketch.core.flat import FlatModel
 from desketch.fed.engine import BatchedEngine, gather
-from desketch.fed.model import FlatModel
+from desketch.fed.local import ClientData
 
 __all__ = ["MlpEngine", "is_mlp"]
 

@@ -15,10 +15,10 @@ from typing import Any
 
 from torch import Tensor
 
+from desketch.core.tree import pack_tree, unpack_tree
 from desketch.errors import RunError
 from desketch.fed.channel import Channel
 from desketch.fed.optimizers import ServerOptimizer
-from desketch.fed.state import pack, unpack
 
 __all__ = ["CatchUp", "Replica", "ReplicaLog", "digest"]
 
@@ -65,7 +65,7 @@ class Replica:
     def catch_up(self, package: CatchUp) -> None:
         """Come up to date from a server's package."""
         if package.checkpoint is not None:
-            self.load_state_dict(unpack(package.checkpoint))
+            self.load_state_dict(unpack_tree(package.checkpoint))
             return
         if package.since > self.version:
             raise RunError(
@@ -93,7 +93,7 @@ class Replica:
 
     def checkpoint(self) -> bytes:
         """The state as one blob, as it would be sent."""
-        return pack(self.state_dict())
+        return pack_tree(self.state_dict())
 
 
 def digest(w: Tensor) -> str:

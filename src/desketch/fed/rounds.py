@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from desketch.errors import BudgetError, InputError
+from desketch.errors import BudgetError, InputError, PrivacyError
 from desketch.fed.channel import Channel
-from desketch.fed.client import ClientData, LocalWork, private_sketch_frame
-from desketch.fed.engine import Engine, cohort_frames
+from desketch.fed.client import Participant, encode_updates
 from desketch.fed.iterates import Average
 from desketch.fed.mechanism import Privacy
 from desketch.fed.optimizers import ServerOptimizer
@@ -128,12 +127,10 @@ class Observers(Observer):
 class Federation:
     """The parties of Algorithm 1 and how they work; `run` drives it and leaves it resumable (`state_dict`)."""
 
-    clients: Sequence[ClientData]
+    clients: Sequence[Participant]
     channel: Channel
     optimizer: ServerOptimizer
-    engine: Engine
     w0: Tensor
-    work: LocalWork = field(default_factory=LocalWork)
     attendance: Attendance = field(default_factory=Attendance)
     average: Average = field(default_factory=Average)
     privacy: Privacy | None = None
@@ -141,6 +138,8 @@ class Federation:
     evaluate_every: int = 1
 
     def __post_init__(self) -> None:
+        check_ids(self.clients)
+        _check_privacy(self.clients, self.channel, self.privacy)
         self.server = Server(self.w0, optimizer=self.optimizer, channel=self.channel)
         self.spent_budget = False
 
@@ -161,7 +160,10 @@ class Federation:
     def state_dict(self) -> dict[str, Any]:
         """Everything `run` needs to go on bit for bit."""
         ledger = self.privacy.ledger.state_dict() if self.privacy else None
-        return {"server": self.server.state_dict(), "average": self.average.state_dict(), "ledger": ledger}
+        clients = {str(c.client): c.state_dict() for c in self.clients if hasattr(c, "state_dict")}
+        kept = {client: state for client, state in clients.items() if state}
+        average = self.average.state_dict()
+        return {"server": self.server.state_dict(), "average": average, "ledger": ledger, "clients": kept}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from `state_dict`."""
@@ -169,6 +171,31 @@ class Federation:
         self.average.load_state_dict(state["average"])
         if self.privacy:
             self.privacy.ledger.load_state_dict(state["ledger"])
+        for client, kept in state["clients"].items():
+            self.clients[int(client)].load_state_dict(kept)  # type: ignore[attr-defined]
+
+
+def check_ids(clients: Sequence[Participant]) -> None:
+    """Client c stands at place c: ids name frames, streams of randomness and ledgers."""
+    ids = [participant.client for participant in clients]
+    if ids != list(range(len(ids))) or not ids:
+        raise InputError(f"clients must have the ids 0..N-1 in order, N >= 1, got {ids[:8]}{' ...' if ids[8:] else ''}")
+
+
+def _check_privacy(clients: Sequence[Participant], channel: Channel, privacy: Privacy | None) -> None:
+    """Refuse a federation in which a privacy mechanism would be named but not applied, or applied but not charged."""
+    wanted = (privacy.step or privacy.examples) if privacy else None
+    for participant in clients:
+        if getattr(participant, "mechanism", None) is not wanted:
+            raise PrivacyError(
+                f"client {participant.client} does not train with the run's privacy mechanism; make the participants "
+                "and the federation with the same `privacy`"
+            )
+    if getattr(channel, "mechanism", None) is not (privacy.sketch if privacy else None):
+        raise PrivacyError(
+            f"channel {channel.name} does not carry the run's client-level mechanism; make it with "
+            "mechanism=privacy.sketch"
+        )
 
 
 def run(federation: Federation, *, rounds: int, observer: Observer | None = None) -> None:
@@ -198,15 +225,15 @@ def _round(f: Federation, t: int, watch: Observer, started: float, *, evaluated:
     cohort = _cohort(f, t)
     fates = f.attendance.fates(t, cohort)
 
-    # /* Client */ u_c^{t,0} <- w^{t-1} + dec(Δw~^{t-1}): whoever missed broadcasts applies them first
+    # /* Client */ u_c^{t,0} <- w^{t-1} + dec(Δ~^{t-1}): whoever missed broadcasts applies them first
     bytes_down = sum(server.catch_up(client).size for client in cohort)
-    # K local steps, Δw_c(t) <- u_c^{t,K} - w^t, send enc_t(Δw_c(t))
-    sent, refused = _client_frames(f, t, [client for client in cohort if fates[client] != "dropped"])
+    # K local steps, Δ_c(t) <- u_c^{t,K} - w^t, send enc_t(Δ_c(t))
+    online = [client for client in cohort if fates[client] != "dropped"]
+    sent, refused = encode_updates([f.clients[client] for client in online], f.channel, w, t=t)
     watch.on_frames(t, w, sent)
 
-    # /* Server */ Δw~^t <- 1/N Σ_c enc_t(Δw_c(t)), sent to each client and applied by all, server included
+    # /* Server */ Δ~^t <- 1/N Σ_c enc_t(Δ_c(t)), sent to each client and applied by all, server included
     step = server.step({client: frame for client, frame in sent.items() if fates[client] == "ok"})
-    online = [client for client in cohort if fates[client] != "dropped"]
     bytes_down += sum(server.catch_up(client).size for client in online)
     f.average.add(w)
 
@@ -231,11 +258,3 @@ def _cohort(f: Federation, t: int) -> list[int]:
     if f.privacy and f.privacy.sketch:
         return f.privacy.sketch.sample(len(f.clients))
     return f.attendance.cohort(t, len(f.clients))
-
-
-def _client_frames(f: Federation, t: int, clients: list[int]) -> tuple[dict[int, bytes], dict[int, str]]:
-    """The frames of the clients that are there, and why others have none."""
-    data, w = [f.clients[client] for client in clients], f.server.replica.w
-    if f.privacy and f.privacy.examples:
-        return {c.client: private_sketch_frame(w, c, f.work, f.channel, t=t, privacy=f.privacy) for c in data}, {}
-    return cohort_frames(f.engine, f.channel, w, data, f.work, t=t)

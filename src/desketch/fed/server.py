@@ -14,13 +14,13 @@ from desketch.fed.channel import Channel, ServerStep
 from desketch.fed.optimizers import ServerOptimizer
 from desketch.fed.replica import CatchUp, Replica, ReplicaLog
 
-__all__ = ["Server", "server_step"]
+__all__ = ["Server", "aggregate"]
 
 
-def server_step(replica: Replica, log: ReplicaLog, frames: Mapping[int, bytes]) -> ServerStep:
+def aggregate(replica: Replica, log: ReplicaLog, frames: Mapping[int, bytes]) -> ServerStep:
     """One round of the server whose replica is at version t - 1; bad frames are refused by name, the round goes on."""
     t = replica.version + 1
-    step = replica.channel.server_step(t, frames)
+    step = replica.channel.aggregate(t, frames)
     replica.apply(t, step.broadcast)
     log.append(t, step.broadcast)
     return step
@@ -41,8 +41,8 @@ class Server:
         return package
 
     def step(self, frames: Mapping[int, bytes]) -> ServerStep:
-        """`server_step` on this server."""
-        return server_step(self.replica, self.log, frames)
+        """`aggregate` on this server."""
+        return aggregate(self.replica, self.log, frames)
 
     def state_dict(self) -> dict[str, Any]:
         """Replica, log, versions and channel state."""

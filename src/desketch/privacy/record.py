@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from desketch.core.files import write_durably
 from desketch.errors import InputError, PrivacyError
 from desketch.privacy.calibrate import Budget
 from desketch.privacy.events import Ledger, check_delta
@@ -49,9 +49,7 @@ class PrivacyRecord:
 
 def write_record(path: Path, record: PrivacyRecord) -> None:
     """Write atomically: a reader sees the old record or the new one."""
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(json.dumps(record.to_dict(), indent=2) + "\n")
-    os.replace(partial, path)
+    write_durably(path, json.dumps(record.to_dict(), indent=2) + "\n")
 
 
 def read_record(path: Path) -> PrivacyRecord:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
@@ -11,6 +11,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from desketch.baselines.compare import Result
+from desketch.core.files import write_durably
 
 __all__ = ["plot_comparison"]
 
@@ -36,9 +37,9 @@ def plot_comparison(results: Sequence[Result], path: Path, *, title: str) -> Non
     axes.set_title(title, fontsize=10)
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8, ncols=2)
-    temporary = path.with_suffix(f".{os.getpid()}.tmp")
-    figure.savefig(temporary, format="png", dpi=120)
-    os.replace(temporary, path)
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png", dpi=120)
+    write_durably(path, picture.getvalue())
 
 
 def _mean_curve(result: Result) -> tuple[list[float], list[float]]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from html import escape
 from importlib.resources import files
 from pathlib import Path
 
+from desketch.core.files import write_durably
 from desketch.report.records import RunRecord, read_run
 from desketch.report.sections import SECTIONS, headline
 
@@ -18,9 +18,7 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 def write_report(folder: str | Path) -> Path:
     """Write ``report.html`` into a run folder from what the run left there; returns its path."""
     target = Path(folder) / "report.html"
-    temporary = target.with_name(target.name + ".tmp")
-    temporary.write_text(render_report(folder), encoding="utf-8")
-    os.replace(temporary, target)
+    write_durably(target, render_report(folder))
     return target
 
 

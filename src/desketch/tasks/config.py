@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-import os
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any, Literal, Self
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from desketch.core.files import write_durably
 from desketch.errors import ConfigError
 from desketch.sketches import FAMILIES
 from desketch.wire import CODEC_TABLE
@@ -175,10 +175,7 @@ class RunConfig(_Strict):
 
     def save(self, path: str | Path) -> None:
         """Write the configuration as YAML, atomically."""
-        path = Path(path)
-        temporary = path.with_name(path.name + ".tmp")
-        temporary.write_text(self.to_yaml(), encoding="utf-8")
-        os.replace(temporary, path)
+        write_durably(Path(path), self.to_yaml())
 
     def to_yaml(self) -> str:
         """Every field, in the order of the class."""

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from desketch.core.flat import FlatModel
 from desketch.errors import InputError
-from desketch.fed.model import FlatModel
 
 __all__ = ["Curvature", "estimate_curvature", "hutchinson", "lanczos"]
 

@@ -15,17 +15,19 @@ from desketch.fed import (
     Federation,
     FlatModel,
     LocalWork,
+    Participant,
     Privacy,
     SketchChannel,
     make_average,
     make_engine,
     make_optimizer,
+    tensor_clients,
 )
-from desketch.fed.gossip_mesh import GossipMesh
-from desketch.fed.mesh import Failures, Mesh
-from desketch.fed.topology import build_topology
-from desketch.fed.tree_mesh import TreeMesh
 from desketch.keys import Key
+from desketch.mesh.gossip import GossipMesh
+from desketch.mesh.rounds import Failures, Mesh
+from desketch.mesh.topology import build_topology
+from desketch.mesh.tree import TreeMesh
 from desketch.privacy.per_example import PerExample
 from desketch.privacy.planning import RunShape, plan_private_run
 from desketch.tasks.config import RunConfig
@@ -91,16 +93,23 @@ class Setup:
         c = self.config
         return Attendance(fraction=c.fraction, dropout=c.dropout, straggler=c.straggler, seed=c.seed)
 
+    def participants(self, privacy: Privacy | None) -> list[Participant]:
+        """The clients, trained by the engine that fits the model, privately if ``privacy`` says so."""
+        engine = make_engine(self.model, (self.clients[0].x[:2], self.clients[0].y[:2]), privacy=privacy)
+        return tensor_clients(self.clients, engine, self.work, privacy=privacy)
+
     def federation(self, *, channel: Channel | None = None, privacy: Privacy | None = None) -> Federation:
-        """The parties, ready for `desketch.fed.run`; another channel makes it another method."""
+        """The parties, ready for `desketch.fed.run`; another channel makes it another method.
+
+        The configuration's own privacy is applied unless a mechanism is given in its place; it is never left out.
+        """
         c = self.config
+        privacy = privacy or self.privacy()
         return Federation(
-            clients=self.clients,
+            clients=self.participants(privacy),
             channel=channel or self.channel(privacy),
             optimizer=make_optimizer(c.server, eta_global=c.eta_global, beta=c.momentum),
-            engine=make_engine(self.model, (self.clients[0].x[:2], self.clients[0].y[:2]), privacy=privacy),
             w0=self.model.flatten(),
-            work=self.work,
             attendance=self.attendance,
             average=make_average(c.average),
             privacy=privacy,
@@ -109,18 +118,16 @@ class Setup:
         )
 
     def mesh(self) -> Mesh:
-        """The nodes of a run without a server, ready for `desketch.fed.mesh.run_mesh`."""
+        """The nodes of a run without a server, ready for `desketch.mesh.rounds.run_mesh`."""
         c = self.config
         topology = build_topology(str(c.topology), len(self.clients), seed=c.seed)
         kind = partial(GossipMesh, hops=c.gossip_steps) if c.protocol == "gossip" else TreeMesh
         return kind(
-            clients=self.clients,
+            clients=self.participants(None),
             topology=topology,
             channel=self.channel(),
             optimizer=make_optimizer(c.server, eta_global=c.eta_global, beta=c.momentum),
-            engine=make_engine(self.model, (self.clients[0].x[:2], self.clients[0].y[:2])),
             w0=self.model.flatten(),
-            work=self.work,
             average=make_average(c.average),
             failures=Failures(nodes=c.node_failures, edges=c.edge_failures, seed=c.seed),
             evaluate=self.evaluate,

@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from desketch.core.flat import FlatModel
 from desketch.errors import ConfigError
-from desketch.fed.model import FlatModel
 from desketch.tasks.config import RunConfig
 from desketch.tasks.curvature import Curvature, estimate_curvature
 from desketch.tasks.data import load_task

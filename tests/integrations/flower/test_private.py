@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from desketch.errors import BudgetError
-from desketch.integrations.flower.client_session import ClientSession, MemoryStore
 from desketch.integrations.flower.party import ConfiguredTrainer, agreement_of
-from desketch.integrations.flower.server_session import Outcome, ServerSession
 from desketch.privacy.record import read_record
+from desketch.session.client import ClientSession, MemoryStore
+from desketch.session.server import Outcome, ServerSession
 from desketch.tasks import RunConfig, prepare
 
 COMMON = {"task": "digits", "model": "softmax", "clients": 3, "partition": "iid", "rounds": 3, "codec": "f16"}

@@ -17,7 +17,7 @@ from flwr.serverapp import Grid
 
 from desketch.errors import WireError
 from desketch.integrations.flower import record
-from desketch.integrations.flower.server_session import Outcome, ServerSession
+from desketch.session.server import Outcome, ServerSession
 
 __all__ = ["Exchange", "message", "take"]
 

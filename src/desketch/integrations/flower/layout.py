@@ -10,7 +10,7 @@ from flwr.app import Array, ArrayRecord
 from torch import Tensor
 
 from desketch.errors import InputError
-from desketch.integrations.flower.agreement import Agreement
+from desketch.session.agreement import Agreement
 
 __all__ = ["describe", "to_arrays", "to_vector"]
 

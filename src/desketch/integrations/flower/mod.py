@@ -15,10 +15,10 @@ from torch import Tensor
 from desketch.errors import InputError, RunError
 from desketch.fed.channel import SketchChannel
 from desketch.integrations.flower import record
-from desketch.integrations.flower.agreement import Agreement
-from desketch.integrations.flower.client_session import ClientSession, FolderStore
 from desketch.integrations.flower.identity import client_id, state_folder
 from desketch.integrations.flower.layout import to_arrays, to_vector
+from desketch.session.agreement import Agreement
+from desketch.session.client import ClientSession, FolderStore
 
 __all__ = ["SketchMod", "sketch_mod"]
 
@@ -62,8 +62,18 @@ class _WrappedApp:
         """The run's channel."""
         return agreement.channel()
 
-    def frame(self, t: int, w: Tensor, channel: SketchChannel) -> bytes:
-        """Let the app train from w and sketch what changed."""
+    @property
+    def participant(self) -> _WrappedApp:
+        """The app itself trains."""
+        return self
+
+    @property
+    def client(self) -> int:
+        """The client's id."""
+        return client_id(self.context)
+
+    def update(self, w: Tensor, t: int) -> tuple[Tensor, float]:
+        """Let the app train from w; what it changed, and the metric that weighs it."""
         deal = self.agreement
         if deal is None:
             raise RunError("train before start: the session must join a run first")
@@ -75,10 +85,7 @@ class _WrappedApp:
         if reply.has_error():
             raise RunError(f"the wrapped app failed: {reply.error.reason}")
         delta = to_vector(next(iter(reply.content.array_records.values())), deal) - w
-        if not delta.isfinite().all():
-            raise InputError(f"the update of round {t} is not finite; lower the learning rate")
-        weight = _weight(reply.content, deal.weighted_by)
-        return channel.encode_updates(t, delta[None], clients=[client_id(self.context)], weights=[weight])[0]
+        return delta, _weight(reply.content, deal.weighted_by)
 
 
 def _weight(content: RecordDict, key: str) -> float:

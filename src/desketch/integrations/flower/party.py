@@ -11,10 +11,12 @@ from typing import Any
 from torch import Tensor
 
 from desketch.fed.channel import SketchChannel
-from desketch.fed.client import client_round
+from desketch.fed.client import Participant
+from desketch.fed.engine import LoopEngine
 from desketch.fed.mechanism import Privacy
-from desketch.integrations.flower.agreement import Agreement
-from desketch.integrations.flower.client_session import ClientSession, FolderStore
+from desketch.fed.tensor_client import tensor_clients
+from desketch.session.agreement import Agreement
+from desketch.session.client import ClientSession, FolderStore
 from desketch.tasks.config import RunConfig
 from desketch.tasks.federation import Setup, prepare
 
@@ -78,10 +80,12 @@ class ConfiguredTrainer:
         """The run's channel, which clips and noises sketches under client-level privacy."""
         return agreement.channel(self.privacy.sketch if self.privacy else None)
 
-    def frame(self, t: int, w: Tensor, channel: SketchChannel) -> bytes:
-        """`client_round` of the in-process engine, unchanged."""
+    @cached_property
+    def participant(self) -> Participant:
+        """The client of the in-process engine, trained by the loop: its own data are all it has."""
+        engine = LoopEngine(self.setup.model, self.privacy.step if self.privacy else None)
         data = self.setup.clients[self.client]
-        return client_round(self.setup.model, w, data, self.setup.work, channel, t=t, privacy=self.privacy)
+        return tensor_clients([data], engine, self.setup.work, privacy=self.privacy)[0]
 
 
 def client_session(flat: Mapping[str, Any], client: int, folder: Path) -> ClientSession:

@@ -14,8 +14,8 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from desketch.integrations.flower import record
-from desketch.integrations.flower.client_session import ClientSession, FolderStore
 from desketch.integrations.flower.identity import client_id
+from desketch.session.client import ClientSession, FolderStore
 from desketch.tasks.config import RunConfig
 
 __all__ = ["simulate"]

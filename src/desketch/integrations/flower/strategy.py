@@ -21,14 +21,14 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 from flwr.supercore import log
 
+from desketch.core.files import sole_writer
 from desketch.errors import BudgetError, InputError, RunError
 from desketch.fed.mechanism import Privacy
 from desketch.fed.rounds import Attendance
-from desketch.integrations.flower.agreement import Agreement
 from desketch.integrations.flower.exchange import Exchange, message, take
-from desketch.integrations.flower.folder_lock import sole_server
 from desketch.integrations.flower.layout import describe, to_arrays, to_vector
-from desketch.integrations.flower.server_session import RoundReport, ServerSession
+from desketch.session.agreement import Agreement
+from desketch.session.server import RoundReport, ServerSession
 
 __all__ = ["SketchStrategy"]
 
@@ -130,7 +130,7 @@ class SketchStrategy(Strategy):  # type: ignore[misc]  # flwr is not typed here
     ) -> Result:
         """Rounds up to ``num_rounds``, from where the folder's checkpoint stands; ``timeout`` is a round's deadline."""
         self.round_timeout = timeout or self.round_timeout
-        with sole_server(self.folder):
+        with sole_writer(self.folder):
             self._open(initial_arrays, dict(train_config or {}))
             self.summary()
             return self._rounds(grid, num_rounds, evaluate_fn)

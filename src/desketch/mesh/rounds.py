@@ -4,7 +4,7 @@
     gossip   (``gossip_mesh.py``) repeated averaging with the neighbours: every node keeps its own, nearly equal replica
 
 Nodes and edges fail by rate, anew each round.  What is left of the graph may fall into components: each goes on by
-itself, and they meet again by `desketch.fed.lineage` (tree) or by the displacement term (gossip).
+itself, and they meet again by `desketch.mesh.lineage` (tree) or by the displacement term (gossip).
 """
 
 from __future__ import annotations
@@ -25,13 +25,12 @@ from torch import Tensor
 from desketch import wire
 from desketch.errors import ConfigError, InputError
 from desketch.fed.channel import SketchChannel
-from desketch.fed.client import ClientData, LocalWork
-from desketch.fed.engine import Engine, cohort_frames
+from desketch.fed.client import Participant, encode_updates
 from desketch.fed.iterates import Average
 from desketch.fed.optimizers import ServerOptimizer
 from desketch.fed.replica import Replica, digest
-from desketch.fed.rounds import Observer, RoundRecord
-from desketch.fed.topology import Topology
+from desketch.fed.rounds import Observer, RoundRecord, check_ids
+from desketch.mesh.topology import Topology
 
 __all__ = ["Failures", "Mesh", "MeshRecord", "Traffic", "run_mesh"]
 
@@ -90,13 +89,11 @@ class Traffic:
 class Mesh(ABC):
     """Nodes, their graph and their work; `run_mesh` drives it and leaves it resumable."""
 
-    clients: Sequence[ClientData]
+    clients: Sequence[Participant]
     topology: Topology
     channel: SketchChannel
     optimizer: ServerOptimizer
-    engine: Engine
     w0: Tensor
-    work: LocalWork = field(default_factory=LocalWork)
     failures: Failures = field(default_factory=Failures)
     average: Average = field(default_factory=Average)
     evaluate: Callable[[Tensor], Mapping[str, float]] = lambda w: {}
@@ -108,9 +105,9 @@ class Mesh(ABC):
     def __post_init__(self) -> None:
         if len(self.clients) != self.topology.n:
             raise ConfigError(f"{self.topology!r} needs {self.topology.n} clients, got {len(self.clients)}")
-        for node, data in enumerate(self.clients):
-            if len(data.y) == 0:
-                raise ConfigError(f"node {node} has no data; use fewer nodes or another partition")
+        check_ids(self.clients)
+        if any(getattr(node, "mechanism", None) for node in self.clients) or self.channel.mechanism:
+            raise ConfigError("privacy is not offered without a server: partial sums would need another statement")
         parts = self.topology.components()
         if len(parts) > 1:
             raise ConfigError(f"{self.topology!r} is not connected: {len(parts)} parts; add edges between them")
@@ -169,7 +166,7 @@ class Mesh(ABC):
 
     def client_frames(self, t: int, w: Tensor, nodes: Sequence[int]) -> tuple[dict[int, bytes], dict[int, str]]:
         """The frames that the nodes at w would send to a server."""
-        return cohort_frames(self.engine, self.channel, w, [self.clients[node] for node in nodes], self.work, t=t)
+        return encode_updates([self.clients[node] for node in nodes], self.channel, w, t=t)
 
     def partial_bytes(self) -> int:
         """Bytes of one partial sum on a tree: b numbers in f32."""

@@ -23,7 +23,7 @@ import numpy.typing as npt
 import scipy.sparse
 
 from desketch.errors import InputError
-from desketch.fed.topology import SpanningTree, Topology
+from desketch.mesh.topology import SpanningTree, Topology
 
 __all__ = ["GossipResult", "chebyshev_bound", "gossip", "hops_for", "tree_mean"]
 

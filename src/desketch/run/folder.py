@@ -3,7 +3,7 @@
 ::
 
     metrics.jsonl            one row a round: loss, accuracy, bytes_up, bytes_down, participants, refused, seconds, ...
-    checkpoint/              see `desketch.fed.checkpoint`
+    checkpoint/              see `desketch.run.checkpoint`
     privacy.json             privacy spent, written BEFORE each release: a killed run never forgets what it released
     capture/round-0003/      w.safetensors, meta.json and one client-0007.frame per client: all that an eavesdropper has
 """
@@ -13,18 +13,37 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from safetensors.torch import save
 from torch import Tensor
 
+from desketch.core.files import write_durably
 from desketch.errors import RunError
-from desketch.fed.checkpoint import load_checkpoint, save_checkpoint, write_atomically
-from desketch.fed.mesh import Mesh
-from desketch.fed.rounds import Federation, Observer, RoundRecord
+from desketch.fed.mechanism import Privacy
+from desketch.fed.rounds import Observer, RoundRecord
 from desketch.privacy.record import read_record, write_record
+from desketch.run.checkpoint import load_checkpoint, save_checkpoint
 
 __all__ = ["RunFolder"]
+
+
+class Resumable(Protocol):
+    """What a folder keeps: a federation, or a mesh."""
+
+    @property
+    def privacy(self) -> Privacy | None:
+        """The run's mechanism and ledger."""
+
+    @property
+    def t(self) -> int:
+        """Rounds done."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that is needed to go on bit for bit."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from `state_dict`."""
 
 
 class RunFolder(Observer):
@@ -33,7 +52,7 @@ class RunFolder(Observer):
     def __init__(
         self,
         path: Path,
-        federation: Federation | Mesh,
+        federation: Resumable,
         *,
         identity: str = "",
         checkpoint_every: int = 10,
@@ -51,7 +70,7 @@ class RunFolder(Observer):
             raise RunError(f"{self.path} already holds a run; add --resume to continue it, or choose another folder")
         self.path.mkdir(parents=True, exist_ok=True)
         self.checkpoint()  # round 0: even a run killed in round 1 can be resumed
-        write_atomically(self.path / "metrics.jsonl", b"")
+        write_durably(self.path / "metrics.jsonl", b"")
 
     def resume(self) -> None:
         """Go on from the last checkpoint; rows after it are dropped, for they will be computed again, bit for bit."""
@@ -60,7 +79,7 @@ class RunFolder(Observer):
         if self.federation.privacy and privacy.exists():  # it may know of releases after the checkpoint
             self.federation.privacy.ledger.load_state_dict(read_record(privacy).ledger.to_dict())
         self.rows = [row for row in read_rows(self.path / "metrics.jsonl") if row["round"] <= self.federation.t]
-        write_atomically(self.path / "metrics.jsonl", "".join(map(_line, self.rows)).encode())
+        write_durably(self.path / "metrics.jsonl", "".join(map(_line, self.rows)).encode())
 
     def on_charge(self, t: int) -> None:
         """Write the ledger down before round t releases anything."""
@@ -73,10 +92,10 @@ class RunFolder(Observer):
             return
         folder = self.path / "capture" / f"round-{t:04d}"
         folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(folder / "w.safetensors", save({"w": w}))
-        write_atomically(folder / "meta.json", json.dumps({"round": t, **self.capture_meta}, indent=2).encode())
+        write_durably(folder / "w.safetensors", save({"w": w}))
+        write_durably(folder / "meta.json", json.dumps({"round": t, **self.capture_meta}, indent=2).encode())
         for client, frame in frames.items():
-            write_atomically(folder / f"client-{client:04d}.frame", frame)
+            write_durably(folder / f"client-{client:04d}.frame", frame)
 
     def on_round(self, record: RoundRecord) -> None:
         """Append the row; checkpoint every n rounds."""

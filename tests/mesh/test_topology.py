@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from desketch.errors import ConfigError
-from desketch.fed.topology import Topology, build_topology
+from desketch.mesh.topology import Topology, build_topology
 
 SPECS = ["ring", "grid", "tree", "tree:3", "star", "regular:4", "erdos:0.4", "smallworld:4,0.2"]
 

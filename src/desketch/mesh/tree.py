@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from desketch.fed.gossip import tree_mean
-from desketch.fed.lineage import Branch, meet
-from desketch.fed.mesh import Mesh, Traffic
 from desketch.fed.replica import Replica
-from desketch.fed.topology import SpanningTree, Topology
+from desketch.mesh.averaging import tree_mean
+from desketch.mesh.lineage import Branch, meet
+from desketch.mesh.rounds import Mesh, Traffic
+from desketch.mesh.topology import SpanningTree, Topology
 
 __all__ = ["TreeMesh"]
 
@@ -58,7 +58,8 @@ class TreeMesh(Mesh):
         """The branch on which a component goes on, a fresh fork if others stay behind; counts the catch-up."""
         weights: dict[Branch, float] = {}
         for node in nodes:
-            weights[self.branches[node]] = weights.get(self.branches[node], 0.0) + self.clients[node].weight
+            weight = getattr(self.clients[node], "weight", 1.0)
+            weights[self.branches[node]] = weights.get(self.branches[node], 0.0) + weight
         branch = meet(weights)
         for node in nodes:
             traffic.catch_up += (size := branch.missing_bytes(self.branches[node]))

@@ -7,7 +7,6 @@ must survive a restart keeps its own.
 
 from __future__ import annotations
 
-import os
 import time
 from abc import ABC, abstractmethod
 from pathlib import Path
@@ -16,12 +15,14 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from desketch.core.files import write_durably
+from desketch.core.tree import pack_tree, unpack_tree
 from desketch.errors import DesketchError, RunError
 from desketch.fed.channel import SketchChannel
+from desketch.fed.client import Participant, encode_update
 from desketch.fed.replica import CatchUp, Replica
-from desketch.fed.state import pack, unpack
-from desketch.integrations.flower.agreement import Agreement
-from desketch.integrations.flower.protocol import NEVER, Order, Reply, State, half
+from desketch.session.agreement import Agreement
+from desketch.session.protocol import NEVER, Order, Reply, State, half
 
 __all__ = ["ClientSession", "FolderStore", "MemoryStore", "Store", "Trainer"]
 
@@ -35,8 +36,9 @@ class Trainer(Protocol):
     def channel(self, agreement: Agreement) -> SketchChannel:
         """The run's channel, with this client's own privacy mechanism if it has one."""
 
-    def frame(self, t: int, w: Tensor, channel: SketchChannel) -> bytes:
-        """Train from w and return the update frame of round t."""
+    @property
+    def participant(self) -> Participant:
+        """Who trains."""
 
 
 class Store(ABC):
@@ -75,17 +77,14 @@ class FolderStore(Store):
     def load(self) -> tuple[bytes, bytes] | None:
         """Read the file; one that cannot be read counts as absent, since the server can send everything again."""
         try:
-            kept = unpack(self._path.read_bytes())
+            kept = unpack_tree(self._path.read_bytes())
             return kept["agreement"], kept["replica"]
         except (OSError, KeyError, DesketchError):
             return None
 
     def save(self, agreement: bytes, replica: bytes) -> None:
         """Write a new file and put it in place of the old one."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        partial = self._path.with_suffix(f".{os.getpid()}")
-        partial.write_bytes(pack({"agreement": agreement, "replica": replica}))
-        os.replace(partial, self._path)
+        write_durably(self._path, pack_tree({"agreement": agreement, "replica": replica}))
 
 
 class ClientSession:
@@ -97,7 +96,7 @@ class ClientSession:
         self.replica: Replica | None = None
         if kept := store.load():
             self._join(Agreement.from_json(kept[0]))
-            self._replica.load_state_dict(unpack(kept[1]))
+            self._replica.load_state_dict(unpack_tree(kept[1]))
 
     def answer(self, request: bytes) -> bytes:
         """One order in, one reply out; errors of this project become a reply that names them."""
@@ -121,7 +120,7 @@ class ClientSession:
             self._save()
             return self._reply(order, State.SYNCED)
         started = time.perf_counter()
-        frame = self.trainer.frame(order.t, replica.w, self._channel)
+        frame = encode_update(self.trainer.participant, self._channel, replica.w, t=order.t)
         self._save()
         return self._reply(order, State.TRAINED, frame=frame, seconds=time.perf_counter() - started)
 

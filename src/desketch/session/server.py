@@ -15,15 +15,15 @@ from typing import Any
 
 from torch import Tensor
 
+from desketch.core.files import write_durably
+from desketch.core.tree import pack_tree, unpack_tree
 from desketch.errors import RunError, WireError
 from desketch.fed.channel import ServerStep
-from desketch.fed.checkpoint import write_atomically
 from desketch.fed.mechanism import Privacy
 from desketch.fed.server import Server
-from desketch.fed.state import pack, unpack
-from desketch.integrations.flower.agreement import Agreement
-from desketch.integrations.flower.protocol import NEVER, Order, Reply, State, half
 from desketch.privacy.record import write_record
+from desketch.session.agreement import Agreement
+from desketch.session.protocol import NEVER, Order, Reply, State, half
 
 __all__ = ["Outcome", "RoundReport", "ServerSession"]
 
@@ -183,12 +183,12 @@ class ServerSession:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         ledger = self.privacy.ledger.state_dict() if self.privacy else None
         state = {"agreement": self.agreement.to_json(), "server": self.server.state_dict(), "ledger": ledger}
-        write_atomically(self._path, pack(state))
+        write_durably(self._path, pack_tree(state))
 
     def _resume(self) -> bool:
         if self._path is None or not self._path.exists():
             return False
-        state: dict[str, Any] = unpack(self._path.read_bytes())
+        state: dict[str, Any] = unpack_tree(self._path.read_bytes())
         if state["agreement"] != self.agreement.to_json():
             raise RunError(
                 f"{self._path} belongs to another configuration; resume with the one it was made with, or choose "

@@ -8,37 +8,27 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 from safetensors.torch import load, save
 
+from desketch.core.files import write_durably
+from desketch.core.tree import join_tree, split_tree
 from desketch.errors import RunError
-from desketch.fed.state import join, split
 
-__all__ = ["load_checkpoint", "save_checkpoint", "write_atomically"]
+__all__ = ["load_checkpoint", "save_checkpoint"]
 
 FORMAT = 1
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write data to a temporary neighbour, flush it to the disk, rename it to ``path``."""
-    temporary = path.with_name(path.name + ".tmp")
-    with temporary.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
 
 
 def save_checkpoint(folder: Path, state: dict[str, Any], *, t: int, identity: str = "") -> None:
     """Write the state of round t; ``identity`` names the run that may go on from it."""
     folder.mkdir(parents=True, exist_ok=True)
-    plain, tensors = split(state)
+    plain, tensors = split_tree(state)
     blob = save(tensors)
     name = f"round-{t:06d}.safetensors"
-    write_atomically(folder / name, blob)
+    write_durably(folder / name, blob)
     meta = {
         "format": FORMAT,
         "round": t,
@@ -47,7 +37,7 @@ def save_checkpoint(folder: Path, state: dict[str, Any], *, t: int, identity: st
         "sha256": hashlib.sha256(blob).hexdigest(),
         "state": plain,
     }
-    write_atomically(folder / "state.json", (json.dumps(meta) + "\n").encode())
+    write_durably(folder / "state.json", (json.dumps(meta) + "\n").encode())
     for old in folder.glob("round-*.safetensors"):
         if old.name != name:
             old.unlink(missing_ok=True)
@@ -70,5 +60,5 @@ def load_checkpoint(folder: Path, *, identity: str | None = None) -> dict[str, A
         raise RunError(f"the checkpoint in {folder} belongs to a run with other settings; resume with that run's own")
     if hashlib.sha256(blob).hexdigest() != meta["sha256"]:
         raise RunError(f"{folder / meta['tensors']} does not match its SHA-256 in state.json; the file is damaged")
-    state: dict[str, Any] = join(meta["state"], load(blob))
+    state: dict[str, Any] = join_tree(meta["state"], load(blob))
     return state

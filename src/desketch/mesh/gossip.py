@@ -21,11 +21,11 @@ import torch
 from torch import Tensor
 
 from desketch.fed.auto_step import norm
-from desketch.fed.gossip import GossipResult, gossip, hops_for
-from desketch.fed.mesh import Mesh, Traffic
 from desketch.fed.replica import Replica
-from desketch.fed.topology import Topology
 from desketch.fed.update import Update
+from desketch.mesh.averaging import GossipResult, gossip, hops_for
+from desketch.mesh.rounds import Mesh, Traffic
+from desketch.mesh.topology import Topology
 from desketch.sketches import Sketch
 
 __all__ = ["GossipMesh"]

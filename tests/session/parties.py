@@ -8,11 +8,13 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 
-from desketch.fed.client import ClientData, LocalWork, client_round
-from desketch.fed.model import FlatModel
-from desketch.integrations.flower.agreement import Agreement
-from desketch.integrations.flower.client_session import ClientSession, MemoryStore
-from desketch.integrations.flower.server_session import Outcome, ServerSession
+from desketch.core.flat import FlatModel
+from desketch.fed.engine import LoopEngine
+from desketch.fed.local import ClientData, LocalWork
+from desketch.fed.tensor_client import tensor_clients
+from desketch.session.agreement import Agreement
+from desketch.session.client import ClientSession, MemoryStore
+from desketch.session.server import Outcome, ServerSession
 
 CLIENTS = 4
 WORK = LocalWork(steps=10, eta=0.2, batch=32)
@@ -54,8 +56,9 @@ class DigitsTrainer:
     def channel(self, agreement):
         return agreement.channel()
 
-    def frame(self, t, w, channel):
-        return client_round(self.model, w, self.data, WORK, channel, t=t)
+    @property
+    def participant(self):
+        return tensor_clients([self.data], LoopEngine(self.model), WORK)[0]
 
 
 def server(folder=None, **changes):

@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from desketch.errors import RunError
-from desketch.fed import OPTIMIZERS, Attendance, Federation, Observer, Observers, RunFolder, make_average, run
-from desketch.fed.checkpoint import load_checkpoint, save_checkpoint
+from desketch.fed import OPTIMIZERS, Attendance, Federation, Observer, Observers, make_average, run
+from desketch.run.checkpoint import load_checkpoint, save_checkpoint
+from desketch.run.folder import RunFolder
 
 Build = Callable[..., Federation]
 
@@ -73,7 +74,7 @@ def test_captures_hold_what_an_eavesdropper_has(build: Build, tmp_path: Path) ->
     frames = sorted((captured / "round-0002").glob("client-*.frame"))
     assert [path.name for path in frames] == [f"client-{c:04d}.frame" for c in range(3)]
     assert json.loads((captured / "round-0002" / "meta.json").read_text()) == {"round": 2, "task": "blobs"}
-    step = f.channel.server_step(2, {c: path.read_bytes() for c, path in enumerate(frames)})
+    step = f.channel.aggregate(2, {c: path.read_bytes() for c, path in enumerate(frames)})
     assert step.participants == (0, 1, 2)
 
 

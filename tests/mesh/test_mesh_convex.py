@@ -6,14 +6,15 @@ import torch
 
 from desketch.cli.verification.objectives import objectives
 from desketch.fed.channel import SketchChannel
-from desketch.fed.client import ClientData, LocalWork
 from desketch.fed.engine import Engine
-from desketch.fed.gossip_mesh import GossipMesh
-from desketch.fed.mesh import run_mesh
+from desketch.fed.local import ClientData, LocalWork
 from desketch.fed.optimizers import make_optimizer
-from desketch.fed.topology import build_topology
-from desketch.fed.tree_mesh import TreeMesh
+from desketch.fed.tensor_client import tensor_clients
 from desketch.keys import Key
+from desketch.mesh.gossip import GossipMesh
+from desketch.mesh.rounds import run_mesh
+from desketch.mesh.topology import build_topology
+from desketch.mesh.tree import TreeMesh
 from desketch.theory.convergence import theorem
 
 D, B, K, T, N = 12, 4, 5, 40, 4
@@ -38,13 +39,13 @@ def _gap(kind, objective, seed, **options):
     eta = theorem("local", "strongly-convex").max_step(objective.problem, alpha=alpha, K=K)
     one = torch.zeros(1)
     mesh = kind(
-        clients=[ClientData(c, one, one) for c in range(N)],
+        clients=tensor_clients(
+            [ClientData(c, one, one) for c in range(N)], _Descent(objective), LocalWork(steps=K, eta=eta)
+        ),
         topology=build_topology("ring", N),
         channel=SketchChannel(d=D, b=B, family="ams", key=Key(seed), codec="f32"),
         optimizer=make_optimizer("sgd", eta_global=1.0),
-        engine=_Descent(objective),
         w0=torch.from_numpy(objective.w0).float(),
-        work=LocalWork(steps=K, eta=eta),
         **options,
     )
     run_mesh(mesh, rounds=T)

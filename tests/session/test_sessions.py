@@ -11,9 +11,10 @@ import torch
 from desketch.errors import RunError, WireError
 from desketch.fed.engine import LoopEngine
 from desketch.fed.rounds import Federation, run
-from desketch.integrations.flower.agreement import Agreement
-from desketch.integrations.flower.client_session import FolderStore, MemoryStore
-from desketch.integrations.flower.protocol import Order, Reply, State
+from desketch.fed.tensor_client import tensor_clients
+from desketch.session.agreement import Agreement
+from desketch.session.client import FolderStore, MemoryStore
+from desketch.session.protocol import Order, Reply, State
 
 
 def four(**options):
@@ -27,13 +28,12 @@ def digests(nodes):
 def in_process(rounds):
     deal = parties.agreement()
     model = parties.flat_model()
+    data = [parties.client_data(c) for c in range(parties.CLIENTS)]
     federation = Federation(
-        clients=[parties.client_data(c) for c in range(parties.CLIENTS)],
+        clients=tensor_clients(data, LoopEngine(model), parties.WORK),
         channel=deal.channel(),
         optimizer=deal.make_optimizer(),
-        engine=LoopEngine(model),
         w0=model.flatten(),
-        work=parties.WORK,
     )
     run(federation, rounds=rounds)
     return federation

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 import desketch
 from desketch.errors import InputError
-from desketch.fed.gossip import chebyshev_bound, gossip, hops_for, tree_mean
-from desketch.fed.topology import build_topology
+from desketch.mesh.averaging import chebyshev_bound, gossip, hops_for, tree_mean
+from desketch.mesh.topology import build_topology
 
 SPECS = ["ring", "grid", "tree", "star", "regular:4", "erdos:0.4", "smallworld:4,0.2"]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from desketch.fed.topology import Topology
+from desketch.mesh.topology import Topology
 
 __all__ = ["Link", "ProtocolCost", "protocol_costs"]
 

@@ -16,12 +16,12 @@ from torch import Tensor
 
 from desketch.errors import RunError
 
-__all__ = ["join", "pack", "split", "unpack"]
+__all__ = ["join_tree", "pack_tree", "split_tree", "unpack_tree"]
 
 _SEP = "/"
 
 
-def split(tree: Any, path: str = "") -> tuple[Any, dict[str, Tensor]]:
+def split_tree(tree: Any, path: str = "") -> tuple[Any, dict[str, Tensor]]:
     """Split a tree into its JSON part, where each tensor is ``{"$tensor": path}``, and its tensors by path."""
     if isinstance(tree, Tensor):
         return {"$tensor": path}, {path: tree.detach().contiguous()}
@@ -30,37 +30,37 @@ def split(tree: Any, path: str = "") -> tuple[Any, dict[str, Tensor]]:
     if not isinstance(tree, dict | list | tuple):
         return tree, {}
     items = tree.items() if isinstance(tree, dict) else enumerate(tree)
-    parts = {str(name): split(value, f"{path}{_SEP}{name}" if path else str(name)) for name, value in items}
+    parts = {str(name): split_tree(value, f"{path}{_SEP}{name}" if path else str(name)) for name, value in items}
     tensors = {name: value for _, found in parts.values() for name, value in found.items()}
     plain = {name: value for name, (value, _) in parts.items()}
     return (plain if isinstance(tree, dict) else list(plain.values())), tensors
 
 
-def join(plain: Any, tensors: dict[str, Tensor]) -> Any:
-    """Undo `split`."""
+def join_tree(plain: Any, tensors: dict[str, Tensor]) -> Any:
+    """Undo `split_tree`."""
     if isinstance(plain, list):
-        return [join(value, tensors) for value in plain]
+        return [join_tree(value, tensors) for value in plain]
     if not isinstance(plain, dict):
         return plain
     if set(plain) == {"$tensor"}:
         return tensors[plain["$tensor"]]
     if set(plain) == {"$bytes"}:
         return tensors[plain["$bytes"]].numpy().tobytes()
-    return {name: join(value, tensors) for name, value in plain.items()}
+    return {name: join_tree(value, tensors) for name, value in plain.items()}
 
 
-def pack(tree: dict[str, Any]) -> bytes:
+def pack_tree(tree: dict[str, Any]) -> bytes:
     """The tree as one safetensors blob."""
-    plain, tensors = split(tree)
+    plain, tensors = split_tree(tree)
     return save(tensors, metadata={"state": json.dumps(plain)})
 
 
-def unpack(blob: bytes) -> dict[str, Any]:
-    """The tree of a blob made by `pack`."""
+def unpack_tree(blob: bytes) -> dict[str, Any]:
+    """The tree of a blob made by `pack_tree`."""
     try:
         length = int.from_bytes(blob[:8], "little")
         header = json.loads(blob[8 : 8 + length])
-        return join(json.loads(header["__metadata__"]["state"]), load(blob))
+        return join_tree(json.loads(header["__metadata__"]["state"]), load(blob))
     except (SafetensorError, KeyError, ValueError) as error:
         raise RunError(
             f"a checkpoint of {len(blob)} bytes cannot be read ({error}); fetch or write it again"

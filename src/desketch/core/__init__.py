@@ -1,0 +1,1 @@
+"""What every room needs: a module as one vector, batches of any shape, durable files."""

@@ -1,0 +1,1 @@
+"""Algorithm 1 without a server: neighbours only."""
