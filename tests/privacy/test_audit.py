@@ -14,7 +14,7 @@ from desketch.cli.audit_scenes import SCENES, Scene, audit_scene, per_example
 from desketch.errors import InputError
 from desketch.keys import Key
 from desketch.privacy.audit import AuditResult, audit_scores, gaussian_epsilon, one_run_bound
-from desketch.privacy.mechanisms import Mechanism, PerStep, SketchClipClients, SketchClipExamples
+from desketch.privacy.mechanisms import Mechanism, NoisySteps, SketchClipClients, SketchClipExamples
 from desketch.privacy.noise import Entropy, SeededNoiseNotPrivate
 
 DRAWS = 400
@@ -28,7 +28,7 @@ def build(kind: tuple[str, str], entropy: Entropy, mechanism: type[Any] | None =
         return (mechanism or SketchClipClients)(
             clip=1.0, noise_multiplier=Z, sampling_rate=1.0, clients=3, entropy=entropy
         )
-    shipped = SketchClipExamples if kind[0] == "sketch-clip" else PerStep
+    shipped = SketchClipExamples if kind[0] == "sketch-clip" else NoisySteps
     return (mechanism or shipped)(clip=1.0, noise_multiplier=Z, batch=2, per_example=per_example(D), entropy=entropy)
 
 
@@ -79,7 +79,7 @@ class UnclippedExamples(SketchClipExamples):
         return (R.sketch(self.per_example.gradients(w, x, y)).sum(0) + self._noise(R.b).float()) / self.batch
 
 
-class UnclippedSteps(PerStep):
+class UnclippedSteps(NoisySteps):
     def gradient(self, w: Tensor, x: Tensor, y: Tensor) -> Tensor:
         return (self.per_example.gradients(w, x, y).sum(0) + self._noise(w.numel()).float()) / self.batch
 

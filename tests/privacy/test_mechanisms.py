@@ -1,5 +1,6 @@
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,10 +13,11 @@ import desketch
 from desketch.errors import BudgetError, InputError, PrivacyError
 from desketch.privacy.accountants import epsilon
 from desketch.privacy.events import Gaussian, LocalSteps, PoissonSampled
-from desketch.privacy.mechanisms import PerStep, SketchClipClients, SketchClipClientsShared, SketchClipExamples
+from desketch.privacy.mechanisms import NoisySteps, SketchClipClients, SketchClipClientsShared, SketchClipExamples
 from desketch.privacy.noise import Entropy, SeededNoiseNotPrivate
 from desketch.privacy.per_example import PerExample
 from desketch.privacy.planning import PrivateRun, RunShape, plan_private_run
+from desketch.privacy.settings import PerStep, SketchClip
 
 D, B_SKETCH = 96, 16
 
@@ -45,13 +47,13 @@ def clients(**changes: Any) -> SketchClipClients:
 class TestPerStep:
     def test_without_noise_it_is_the_clipped_mean(self) -> None:
         per_example, w, x, y = problem()
-        step = PerStep(clip=0.5, noise_multiplier=1.0, batch=30, per_example=per_example, entropy=Silent())
+        step = NoisySteps(clip=0.5, noise_multiplier=1.0, batch=30, per_example=per_example, entropy=Silent())
         want = per_example.clipped_sum(w, x, y, clip=0.5) / 30
         assert torch.allclose(step.gradient(w, x, y), want)
 
     def test_noise_has_the_stated_size_and_an_empty_batch_still_has_it(self) -> None:
         per_example, w, x, y = problem(n=2000)
-        step = PerStep(
+        step = NoisySteps(
             clip=0.5, noise_multiplier=2.0, batch=1, per_example=per_example, entropy=SeededNoiseNotPrivate(1)
         )
         noise = torch.cat([step.gradient(w, x[:1] * 0, y[:1]) - step.gradient(w, x[:1] * 0, y[:1]) for _ in range(300)])
@@ -62,14 +64,14 @@ class TestPerStep:
 
     def test_a_batch_larger_than_the_data_is_refused(self) -> None:
         per_example, w, x, y = problem(n=5)
-        step = PerStep(clip=1.0, noise_multiplier=1.0, batch=6, per_example=per_example)
+        step = NoisySteps(clip=1.0, noise_multiplier=1.0, batch=6, per_example=per_example)
         with pytest.raises(InputError, match="5 examples"):
             step.gradient(w, x, y)
         with pytest.raises(InputError, match="at least one"):
-            PerStep(clip=1.0, noise_multiplier=1.0, batch=0, per_example=per_example)
+            NoisySteps(clip=1.0, noise_multiplier=1.0, batch=0, per_example=per_example)
 
     def test_event(self) -> None:
-        step = PerStep(clip=1.0, noise_multiplier=1.5, batch=6, per_example=problem()[0])
+        step = NoisySteps(clip=1.0, noise_multiplier=1.5, batch=6, per_example=problem()[0])
         assert step.event(examples=60, steps=4) == LocalSteps(60, 6, 4, 1.5)
 
 
@@ -186,7 +188,8 @@ KINDS = [("per-step", "example", "step"), ("sketch-clip", "example", "examples")
 class TestPlanning:
     def plan(self, mechanism: str, unit: str, **changes: Any) -> PrivateRun:
         given: dict[str, Any] = {"clip": 1.0, "delta": 1e-5, "epsilon": 1.0}
-        return plan_private_run(shape(), mechanism=mechanism, unit=unit, **(given | changes))
+        kind = PerStep if mechanism == "per-step" else partial(SketchClip, unit=unit)
+        return plan_private_run(shape(), kind(**(given | changes)))
 
     def test_calibrated_noise_spends_the_budget_in_exactly_the_rounds(
         self, mechanism: str, unit: str, place: str
@@ -230,7 +233,7 @@ class TestPlanning:
 
 
 def test_the_smallest_client_decides() -> None:
-    run = plan_private_run(shape(), mechanism="per-step", unit="example", clip=1.0, delta=1e-5, noise_multiplier=2.0)
+    run = plan_private_run(shape(), PerStep(clip=1.0, delta=1e-5, noise_multiplier=2.0))
     run.ledger.charge(1)
     from desketch.privacy.events import Ledger
 
@@ -238,8 +241,8 @@ def test_the_smallest_client_decides() -> None:
 
 
 def test_only_attending_clients_are_charged() -> None:
-    given: dict[str, Any] = {"mechanism": "per-step", "unit": "example", "clip": 1.0, "delta": 1e-5}
-    run = plan_private_run(shape(cohort=lambda t: [t % 3]), noise_multiplier=2.0, **given)
+    asked = PerStep(clip=1.0, delta=1e-5, noise_multiplier=2.0)
+    run = plan_private_run(shape(cohort=lambda t: [t % 3]), asked)
     for t in range(1, 7):
         run.ledger.charge(t)
     assert {sum(counts.values()) for counts in run.ledger.record.ledger.spent.values()} == {2}
@@ -248,17 +251,17 @@ def test_only_attending_clients_are_charged() -> None:
 def test_refused_combinations() -> None:
     given: dict[str, Any] = {"clip": 1.0, "delta": 1e-5, "noise_multiplier": 1.0}
     with pytest.raises(PrivacyError, match="K = 1"):
-        plan_private_run(shape(steps=2), mechanism="sketch-clip", unit="example", **given)
+        plan_private_run(shape(steps=2), SketchClip(unit="example", **given))
     with pytest.raises(PrivacyError, match="not rounded"):
-        plan_private_run(shape(codec="int4"), mechanism="sketch-clip", unit="client", noise_by="clients", **given)
+        plan_private_run(shape(codec="int4"), SketchClip(noise_by="clients", **given))
     with pytest.raises(InputError, match="no mechanism"):
-        plan_private_run(shape(), mechanism="per-step", unit="client", **given)
+        plan_private_run(shape(), SketchClip(unit="nobody", **given))
     with pytest.raises(InputError, match="60 examples"):
-        plan_private_run(shape(batch=61), mechanism="per-step", unit="example", **given)
+        plan_private_run(shape(batch=61), PerStep(**given))
     with pytest.raises(InputError, match="batch size"):
-        plan_private_run(shape(batch=None), mechanism="per-step", unit="example", **given)
+        plan_private_run(shape(batch=None), PerStep(**given))
     with pytest.raises(InputError, match="added by"):
-        plan_private_run(shape(), mechanism="sketch-clip", unit="client", noise_by="nobody", **given)
+        plan_private_run(shape(), SketchClip(noise_by="nobody", **given))
 
 
 def test_a_ledger_of_another_unit_is_refused() -> None:

@@ -29,7 +29,7 @@ from desketch.keys import Key
 from desketch.privacy.accountants import epsilon
 from desketch.privacy.audit import AuditResult, audit_scores, one_run_bound
 from desketch.privacy.events import Gaussian, Ledger
-from desketch.privacy.mechanisms import Mechanism, PerStep, SketchClipClients, SketchClipExamples
+from desketch.privacy.mechanisms import Mechanism, NoisySteps, SketchClipClients, SketchClipExamples
 from desketch.privacy.noise import OsEntropy
 from desketch.privacy.per_example import PerExample
 from desketch.privacy.run import RunLedger
@@ -152,7 +152,7 @@ def _examples(clip: float, z: float, d: int) -> Mechanism:
 
 
 def _steps(clip: float, z: float, d: int) -> Mechanism:
-    return PerStep(clip=clip, noise_multiplier=z, batch=2, per_example=per_example(d))
+    return NoisySteps(clip=clip, noise_multiplier=z, batch=2, per_example=per_example(d))
 
 
 # mechanism and unit -> (scene, builder of the shipped mechanism at full sampling, where a single release is Gaussian)

@@ -109,7 +109,7 @@ def _federation(compression: float, codec: str) -> tuple[Federation, FlatModel, 
     clock: list[float] = []
     federation = Federation(
         clients=tensor_clients(clients, engine, LocalWork(steps=STEPS, eta=0.05, batch=BATCH)),
-        channel=_timed_channel(clock).at_compression(compression, d=model.d, key=Key(0), codec=codec),
+        channel=_timed_channel(clock)(compression=compression, d=model.d, key=Key(0), codec=codec),
         optimizer=make_optimizer("sgd"),
         w0=model.flatten(),
         attendance=Attendance(fraction=COHORT / USERS),

@@ -26,7 +26,7 @@ from desketch.attack.update import LocalUpdate
 from desketch.attack.wiretap import codec_noise
 from desketch.errors import InputError
 from desketch.fed.local import ClientData, batch_indices
-from desketch.privacy.mechanisms import PerStep
+from desketch.privacy.mechanisms import NoisySteps
 from desketch.tasks import RunConfig, Setup, prepare
 
 __all__ = ["Captured", "open_capture"]
@@ -81,7 +81,7 @@ def _local_update(setup: Setup, data: ClientData, t: int) -> tuple[LocalUpdate, 
         return update, rows, 0.0
     privacy = setup.privacy()
     step = privacy.step if privacy else None
-    if not isinstance(step, PerStep) or step.batch != len(data.y):
+    if not isinstance(step, NoisySteps) or step.batch != len(data.y):
         raise InputError(
             "this run draws secret Poisson batches or clips sketches, which a captured frame does not reveal; "
             "audit the configuration instead: desketch audit --noise-std ... --clip ..."

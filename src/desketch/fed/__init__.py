@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from desketch.core.flat import FlatModel
-from desketch.fed.channel import Channel, ServerStep, SketchChannel
+from desketch.fed.channel import Channel, ServerStep, SketchChannel, Wire
 from desketch.fed.client import Participant, encode_update, encode_updates
 from desketch.fed.engine import Engine, LoopEngine, VmapEngine
 from desketch.fed.engines import make_engine
@@ -45,6 +45,7 @@ __all__ = [
     "TensorClient",
     "Update",
     "VmapEngine",
+    "Wire",
     "aggregate",
     "encode_update",
     "encode_updates",

@@ -10,7 +10,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -22,9 +21,10 @@ from desketch.fed.auto_step import norm
 from desketch.fed.mechanism import SketchMechanism
 from desketch.fed.update import Update
 from desketch.keys import Key
-from desketch.sketches import Sketch, draw
+from desketch.sketches import FAMILIES, Sketch, draw
+from desketch.wire.rotation import MIXED
 
-__all__ = ["Channel", "ServerStep", "SketchChannel", "weighted_mean"]
+__all__ = ["Channel", "ServerStep", "SketchChannel", "Wire", "weighted_mean"]
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,60 @@ class Channel(ABC):
             raise InputError(f"channel {self.name} keeps no state, got {sorted(state)}; resume with the same method")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Wire:
+    """What every message is made of; the same defaults at every entrance.
+
+    ``compression`` is d/b, or give the sketch size ``b`` itself; ``codec`` is for the numbers on the way up, ``codec_down``
+    for those on the way down (default: the same); ``options`` are the sketch family's, e.g. ``{"nnz": 4}``.
+    """
+
+    family: str = "srht"
+    compression: float = 30.0
+    b: int | None = None
+    codec: str = "sign1"
+    codec_down: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, value, table in (
+            ("family", self.family, FAMILIES),
+            ("codec", self.codec, tuple(wire.CODEC_TABLE)),
+            ("codec_down", self.codec_down or self.codec, tuple(wire.CODEC_TABLE)),
+        ):
+            if value not in table:
+                raise ConfigError(f"{name}: got {value!r}, expected one of {', '.join(table)}")
+        if not self.compression >= 1:
+            raise ConfigError(f"compression is d/b and must be at least 1, got {self.compression}")
+        if self.b is not None and self.b < 1:
+            raise ConfigError(f"b counts the numbers of a sketch and must be at least 1, got {self.b}")
+
+    def sketch_size(self, d: int) -> int:
+        """The b of a model with d parameters."""
+        if self.b is None:
+            return max(1, round(d / self.compression))
+        if self.b > d:
+            raise ConfigError(
+                f"b must be at most d = {d}, the model's parameters, got {self.b}; lower b or set compression"
+            )
+        return self.b
+
+    @property
+    def down(self) -> str:
+        """The codec of the broadcast."""
+        return self.codec_down or self.codec
+
+    def caution(self, d: int) -> str | None:
+        """What a user should know of this choice before a run, if anything."""
+        b = self.sketch_size(d)
+        if b < MIXED and "sign1" in (self.codec, self.down):
+            return (
+                f"b = {b}: below {MIXED} numbers the one-bit code is biased, by up to 7 % at b = 8; use codec int8, or "
+                f"a larger b (compression at most {d / MIXED:.3g})"
+            )
+        return None
+
+
 class SketchChannel(Channel):
     """Sketch, quantise, frame; the server averages decoded sketches."""
 
@@ -75,33 +129,29 @@ class SketchChannel(Channel):
         self,
         *,
         d: int,
-        b: int,
         key: Key,
-        family: str = "srht",
-        codec: str = "int4",
-        codec_down: str | None = None,
         run: int = 0,
         mechanism: SketchMechanism | None = None,
-        options: Mapping[str, Any] = MappingProxyType({}),
+        wire: Wire | None = None,
+        **settings: Any,
     ) -> None:
-        self.d, self.b, self.key, self.family = d, b, key, family
-        self.codec, self.codec_down, self.run = codec, codec_down or codec, run
-        self.mechanism, self.options = mechanism, dict(options)
+        """Carry vectors of d numbers; ``settings`` are those of a `Wire`, given here in place of one."""
+        if wire is not None and settings:
+            raise ConfigError(f"give a Wire, or its settings, not both; got also {', '.join(settings)}")
+        self.wire = wire or Wire(**settings)
+        self.d, self.b, self.key, self.family = d, self.wire.sketch_size(d), key, self.wire.family
+        self.run, self.mechanism = run, mechanism
         self._drawn: tuple[int, Sketch] | None = None
         self.sketch_at(0)  # a family or b that cannot be drawn is refused here, not in round 1
         self.header(0, "update"), self.header(0, "broadcast")
 
-    @classmethod
-    def at_compression(cls, compression: float, *, d: int, key: Key, **options: Any) -> SketchChannel:
-        """The channel whose sketch holds d / compression numbers."""
-        if not compression >= 1:
-            raise ConfigError(f"compression is d/b and must be at least 1, got {compression}")
-        return cls(d=d, b=max(1, round(d / compression)), key=key, **options)
-
     def sketch_at(self, t: int) -> Sketch:
         """R_t, the same for every party."""
         if self._drawn is None or self._drawn[0] != t:
-            self._drawn = t, draw(self.family, d=self.d, b=self.b, key=self.key.fold_in("round", t), **self.options)
+            self._drawn = (
+                t,
+                draw(self.family, d=self.d, b=self.b, key=self.key.fold_in("round", t), **self.wire.options),
+            )
         return self._drawn[1]
 
     def encode_updates(
@@ -143,7 +193,7 @@ class SketchChannel(Channel):
 
     def header(self, t: int, kind: str) -> wire.Header:
         """What a frame of round t must say; ``kind`` is "update" or "broadcast"."""
-        codec = self.codec_down if kind == "broadcast" else self.codec
+        codec = self.wire.down if kind == "broadcast" else self.wire.codec
         key = self.key.fold_in("round", t)
         return wire.Header(
             run=self.run, round=t, family=self.family, d=self.d, b=self.b, key=key, codec=codec, kind=kind

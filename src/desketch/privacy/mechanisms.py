@@ -1,7 +1,7 @@
 """The private releases of a run: where it clips, where it adds noise, and what it promises to whom.
 
 ==========================  ============================================================================================
-`PerStep`                   Algorithm 2: every local gradient is a Poisson batch of clipped per-example gradients plus
+`NoisySteps`                Algorithm 2: every local gradient is a Poisson batch of clipped per-example gradients plus
                             noise in R^d; the sketch that follows is post-processing
 `SketchClipExamples`        K = 1: every example's *sketched* gradient is clipped, noise in R^b, at the client
 `SketchClipClients`         every client's *sketched* update is clipped, noise in R^b, once per round, at the server
@@ -31,7 +31,7 @@ from desketch.privacy.noise import Entropy, OsEntropy
 from desketch.privacy.per_example import PerExample
 from desketch.privacy.sampling import poisson_sample
 
-__all__ = ["Mechanism", "PerStep", "SketchClipClients", "SketchClipClientsShared", "SketchClipExamples"]
+__all__ = ["Mechanism", "NoisySteps", "SketchClipClients", "SketchClipClientsShared", "SketchClipExamples"]
 
 _CHUNK_FLOATS = 1 << 23  # per-example gradients held at once
 
@@ -113,7 +113,7 @@ class _ExampleLevel(Mechanism):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class PerStep(_ExampleLevel):
+class NoisySteps(_ExampleLevel):
     """Algorithm 2: ``(sum_i clip(g_i) + N(0, z^2 C^2 I_d)) / B`` at every local step, B the public expected size."""
 
     name = "per-step"

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from desketch.errors import InputError, PrivacyError
-from desketch.privacy.events import EVERYBODY, Event, check_delta, check_epsilon
+from desketch.privacy.events import EVERYBODY, Event
 from desketch.privacy.mechanisms import (
     Mechanism,
-    PerStep,
+    NoisySteps,
     SketchClipClients,
     SketchClipClientsShared,
     SketchClipExamples,
@@ -22,6 +22,7 @@ from desketch.privacy.mechanisms import (
 from desketch.privacy.noise import Entropy, OsEntropy, SeededNoiseNotPrivate
 from desketch.privacy.per_example import PerExample
 from desketch.privacy.run import Releases, RunLedger, calibrated
+from desketch.privacy.settings import PrivacySettings
 
 __all__ = ["PrivateRun", "RunShape", "plan_private_run"]
 
@@ -49,31 +50,16 @@ class PrivateRun:
     ledger: RunLedger
 
 
-def plan_private_run(
-    shape: RunShape,
-    *,
-    mechanism: str,
-    unit: str,
-    clip: float,
-    delta: float,
-    epsilon: float | None = None,
-    noise_multiplier: float | None = None,
-    noise_by: str = "server",
-    not_private_seed: int | None = None,
-) -> PrivateRun:
+def plan_private_run(shape: RunShape, settings: PrivacySettings) -> PrivateRun:
     """Build and calibrate the mechanism; refuse combinations that would promise what they do not keep."""
-    check_delta(delta)
-    if epsilon is None and noise_multiplier is None:
-        raise InputError("privacy needs a budget epsilon or a noise multiplier, or both; there is no default")
-    if epsilon is not None:
-        check_epsilon(epsilon)
-    kind = _KINDS.get((mechanism, unit))
+    kind = _KINDS.get((settings.mechanism, settings.unit))
     if kind is None:
-        raise InputError(f"no mechanism {mechanism!r} protects one {unit!r}; known: {sorted(_KINDS)}")
-    entropy: Entropy = OsEntropy() if not_private_seed is None else SeededNoiseNotPrivate(not_private_seed)
-    common: dict[str, Any] = {"clip": clip, "entropy": entropy}
-    place, build, releases = kind(shape, common, noise_by)
-    z = noise_multiplier
+        raise InputError(f"no mechanism {settings.mechanism!r} protects one {settings.unit!r}; known: {sorted(_KINDS)}")
+    seed, epsilon, delta = settings.not_private_seed, settings.epsilon, settings.delta
+    entropy: Entropy = OsEntropy() if seed is None else SeededNoiseNotPrivate(seed)
+    common: dict[str, Any] = {"clip": settings.clip, "entropy": entropy}
+    place, build, releases = kind(shape, common, getattr(settings, "noise_by", "server"))
+    z = settings.noise_multiplier
     if z is None:
         assert epsilon is not None
         probe = build(1.0)
@@ -102,7 +88,7 @@ _Plan = tuple[str, Callable[[float], Any], Callable[[Any], Releases]]
 
 def _per_step(shape: RunShape, common: Mapping[str, Any], noise_by: str) -> _Plan:
     example = {**common, "batch": _batch(shape), "per_example": shape.per_example}
-    return "step", lambda z: PerStep(noise_multiplier=z, **example), lambda m: _by_client(shape, m)
+    return "step", lambda z: NoisySteps(noise_multiplier=z, **example), lambda m: _by_client(shape, m)
 
 
 def _sketch_clip_examples(shape: RunShape, common: Mapping[str, Any], noise_by: str) -> _Plan:
@@ -129,7 +115,7 @@ def _sketch_clip_clients(shape: RunShape, common: Mapping[str, Any], noise_by: s
     return "sketch", lambda z: kinds[noise_by](noise_multiplier=z, **cohort), everybody
 
 
-def _by_client(shape: RunShape, mechanism: PerStep | SketchClipExamples) -> Releases:
+def _by_client(shape: RunShape, mechanism: NoisySteps | SketchClipExamples) -> Releases:
     """Every client that attends round t spends its own event; who attends is public."""
     events = [mechanism.event(examples=n, steps=shape.steps) for n in shape.sizes]
 

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from torch import Tensor
 
 from desketch.errors import RunError
-from desketch.fed.channel import SketchChannel
+from desketch.fed.channel import SketchChannel, Wire
 from desketch.fed.mechanism import SketchMechanism
 from desketch.fed.optimizers import ServerOptimizer, make_optimizer
 from desketch.fed.replica import Replica
@@ -78,14 +78,10 @@ class Agreement:
         """The channel of this run."""
         return SketchChannel(
             d=self.d,
-            b=self.b,
             key=Key(self.seed),
-            family=self.family,
-            codec=self.codec,
-            codec_down=self.codec_down,
+            wire=Wire(family=self.family, b=self.b, codec=self.codec, codec_down=self.codec_down, options=self.options),
             run=self.run,
             mechanism=mechanism,
-            options=self.options,
         )
 
     def make_optimizer(self) -> ServerOptimizer:

@@ -18,6 +18,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from desketch.core.files import write_durably
 from desketch.errors import ConfigError
+from desketch.fed.channel import Wire
+from desketch.privacy.settings import PerStep, PrivacySettings, SketchClip
 from desketch.sketches import FAMILIES
 from desketch.wire import CODEC_TABLE
 
@@ -70,6 +72,14 @@ class DpConfig(_Strict):
         if self.mechanism == "per-step" and self.unit == "client":
             raise ValueError("per-step noise protects examples; for unit 'client' use mechanism 'sketch-clip'")
         return self
+
+    @property
+    def settings(self) -> PrivacySettings:
+        """The same as the API takes it."""
+        common = self.model_dump(include={"clip", "delta", "epsilon", "noise_multiplier", "not_private_seed"})
+        if self.mechanism == "per-step":
+            return PerStep(**common)
+        return SketchClip(**common, unit=self.protects, noise_by=self.noise_by)
 
     @property
     def protects(self) -> Literal["client", "example"]:
@@ -183,13 +193,19 @@ class RunConfig(_Strict):
 
     def sketch_size(self, d: int) -> int:
         """The b of a model with d parameters."""
-        if self.b is None:
-            return max(1, round(d / self.compression))
-        if self.b > d:
-            raise ConfigError(
-                f"b must be at most d = {d}, the model's parameters, got {self.b}; lower b or set compression"
-            )
-        return self.b
+        return self.wire.sketch_size(d)
+
+    @property
+    def wire(self) -> Wire:
+        """What every message is made of."""
+        return Wire(
+            family=self.family,
+            compression=self.compression,
+            b=self.b,
+            codec=self.codec,
+            codec_down=self.codec_down,
+            options=self.family_options,
+        )
 
     def identity(self) -> str:
         """SHA-256 over the fields that decide a round's result; equal for runs that may resume one another."""

@@ -58,14 +58,10 @@ class Setup:
         c = self.config
         return SketchChannel(
             d=self.model.d,
-            b=c.sketch_size(self.model.d),
             key=Key(c.seed),
-            family=c.family,
-            codec=c.codec,
-            codec_down=c.codec_down,
+            wire=c.wire,
             run=wire.run_id(c.identity()),
             mechanism=privacy.sketch if privacy else None,
-            options=c.family_options,
         )
 
     def privacy(self) -> Privacy | None:
@@ -83,8 +79,7 @@ class Setup:
             cohort=lambda t: self.attendance.cohort(t, len(self.clients)),
             per_example=PerExample(self.model.module, self.model.batch_loss),
         )
-        settings = c.dp.model_dump(exclude={"unit"})
-        private = plan_private_run(shape, unit=c.dp.protects, **settings)
+        private = plan_private_run(shape, c.dp.settings)
         return Privacy(ledger=private.ledger, **{private.place: private.mechanism})  # type: ignore[arg-type]
 
     @property
