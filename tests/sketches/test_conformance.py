@@ -141,7 +141,9 @@ def test_fourier_is_never_padded_and_attains_the_lower_bound_for_every_d(d, numb
 
 def test_the_default_transform_is_hadamard_because_an_fft_rounds_differently_on_other_platforms():
     key = desketch.Key(2)
-    assert desketch.draw("srht", d=100, b=9, key=key) == desketch.draw("srht", d=100, b=9, key=key, transform="hadamard")
+    assert desketch.draw("srht", d=100, b=9, key=key) == desketch.draw(
+        "srht", d=100, b=9, key=key, transform="hadamard"
+    )
     assert desketch.draw("srht", d=100, b=9, key=key) != desketch.draw("srht", d=100, b=9, key=key, transform="fourier")
 
 

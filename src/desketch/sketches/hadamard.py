@@ -65,7 +65,9 @@ class Srht(Family):
         if self.block is None:
             return
         if self.transform != "hadamard":
-            raise SketchError(f"block={self.block!r} splits Hadamard transforms only; leave it out with {self.transform}")
+            raise SketchError(
+                f"block={self.block!r} splits Hadamard transforms only; leave it out with {self.transform}"
+            )
         block = integer("block", self.block)
         if block < 1 or block & (block - 1):
             raise SketchError(f"block must be a power of two, got {block}; try {power_of_two(max(block, 1))}")
