@@ -52,7 +52,7 @@ def power_of_two(x: int) -> int:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Srht(Family):
-    """b sampled rows of a randomly signed Hadamard transform, of many of ``block`` numbers each, or of a Hartley one."""
+    """b sampled rows of a randomly signed Hadamard transform, of many of ``block`` numbers, or of a Hartley one."""
 
     name: ClassVar[str] = "srht"
     block: int | None = None

@@ -79,10 +79,8 @@ def _srht(d: int, b: int) -> tuple[float, float, float]:
 def _fourier(d: int, b: int) -> tuple[float, float, float]:
     """The discrete Hartley transform: no padding; a attained at (e_i + e_{i+d/2})/sqrt(2), or spread over odd d."""
     thin = (d - b) / (d - 1) if d > 1 else 0.0
-    if d % 2:
-        a = 2.0 - 6.0 / (2 * d + 1)
-    else:
-        a = 2.0 if d >= 6 else 2.0 * (1 - 1 / d)
+    small = 2.0 * (1 - 1 / d) if d < 6 else 2.0  # no orbit of four below 6
+    a = 2.0 - 6.0 / (2 * d + 1) if d % 2 else small
     return a * thin, d / b - 1, thin / b
 
 
