@@ -14,6 +14,7 @@ import desketch
 from desketch.sketches import FAMILIES
 from desketch.theory import Problem, theorem
 from desketch.theory.embedding import embedding
+from desketch.theory.tails import columns
 
 RADEMACHER = np.array(list(product((-1, 1), repeat=10)))
 
@@ -108,7 +109,7 @@ def test_convexity_facts(f, slope, L, mu, least):
 
 
 def test_two_printed_equivalences_hold_for_convex_functions_only():
-    """f = -3x²: below its tangents, so the second form of 1-smoothness holds and the first fails; |f'| grows fast too."""
+    """f = -3x²: the second form of 1-smoothness and the first of 1-strong convexity hold, the other two fail."""
 
     def f(x):
         return -3 * x**2
@@ -167,7 +168,7 @@ def test_linear_rate_above_sigma_squared_over_mu_d_squared(d, sigma):
 
 
 def test_the_rate_is_that_of_gd_divided_by_one_plus_alpha():
-    """The remark after the single-step theorems: the step, hence the rate, depends on the sketch by 1/((1+alpha)L) only."""
+    """The remark after the single-step theorems: the sketch enters the rate by 1/((1+alpha)L) only."""
     statement = theorem("single", "non-convex")
     problem = Problem(L=2.0, mu=None, gap=1.0)
     for alpha in (0.0, 1.0, 30.0):
@@ -190,3 +191,17 @@ def test_the_gaussian_mechanism_holds_below_epsilon_one_and_not_for_every_epsilo
     for epsilon, delta in product((0.05, 0.5, 0.99), (1e-9, 1e-5, 1e-2, 0.5)):
         assert gaussian_delta(epsilon, sigma(epsilon, delta)) <= delta
     assert gaussian_delta(20.0, sigma(20.0, 0.1)) > 0.1  # the lemma as printed has no condition on epsilon
+
+
+def test_srht_inner_products_exceed_the_printed_threshold():
+    """lem:srht_ip with constant one: at d = 2^k all inner products are, up to sign, those with the first column."""
+    d, b, delta, draws = 4096, 64, 0.1, 30
+    first = np.zeros(d)
+    first[0] = 1.0
+    exceeded = 0
+    for t in range(draws):
+        R = desketch.draw("srht", d=d, b=b, key=desketch.Key(43).fold_in("columns", t))
+        largest = np.abs(R.desketch(R.sketch(first)))[1:].max()
+        exceeded += largest > columns("srht", d=d, b=b, delta=delta).paper
+        assert largest <= columns("srht", d=d, b=b, delta=delta).proved
+    assert exceeded / draws > 5 * delta

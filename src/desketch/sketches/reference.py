@@ -157,7 +157,7 @@ class Hartley(LinearMap):
     path, so that replicas on a CPU and on a GPU of one machine agree.
     """
 
-    def __init__(self, d: int, scale: float, rows: Array, signs: Array) -> None:
+    def __init__(self, d: int, scale: float, rows: Array, signs: npt.NDArray[np.int8]) -> None:
         self.d, self.scale, self.rows, self.signs = d, scale, rows.astype(np.int64), signs
 
     def apply(self, g: Tensor) -> Tensor:
