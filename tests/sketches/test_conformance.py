@@ -165,3 +165,16 @@ def test_srht_in_segments_is_one_hadamard_transform(path, numbers):
     gram = dense @ dense.T * b / d
     np.testing.assert_allclose(np.diag(gram), 1)
     np.testing.assert_allclose(R.sketch(g), dense @ g, atol=1e-9)
+
+
+def test_another_fft_library_rarely_gives_another_float32(numbers):
+    """Why the Fourier variant rounds once from float64: PyTorch's FFT in place of SciPy's changes next to no bits."""
+    d, b = 100_001, 3000
+    R = desketch.draw("srht", d=d, b=b, key=desketch.Key(7), transform="fourier")
+    s = numbers((10, b)).astype("f4")
+    x = np.zeros((10, d))
+    x[:, R.reference.rows] = s.astype("f8") / np.sqrt(b)
+    X = torch.fft.fft(torch.from_numpy(x)).numpy()
+    other = (X.real - X.imag) * R.reference.signs
+    assert (other != R.desketch(s.astype("f8"))).mean() > 0.5
+    assert (other.astype("f4") != R.desketch(s)).mean() < 1e-5
