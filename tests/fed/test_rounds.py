@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from desketch import Key
+from desketch import Key, draw
 from desketch.errors import BudgetError, InputError
 from desketch.fed import (
     OPTIMIZERS,
@@ -201,3 +201,19 @@ def test_averages_are_means_of_the_iterates(build: Build) -> None:
             run(f, rounds=t)
             iterates.append(f.server.replica.w.clone())
         torch.testing.assert_close(f.model_vector, torch.stack(iterates[-n:]).mean(0), rtol=1e-5, atol=1e-7)
+
+
+def test_options_of_the_family_are_agreed_beforehand_and_decide_every_r_t() -> None:
+    """A frame carries the family's code only: a channel with other options reads it, and de-sketches with another R."""
+    g = torch.linspace(-1, 1, 100)
+    hadamard, fourier, other = (
+        SketchChannel(d=100, b=50, key=Key(3), codec="f32", options=options)
+        for options in ({}, {"transform": "fourier"}, {"transform": "fourier"})
+    )
+    (frame,) = fourier.encode_updates(4, g[None], clients=[0], weights=[1.0])
+    step = other.server_step(4, {0: frame})
+    assert step.broadcast is not None
+    R = draw("srht", d=100, b=50, key=Key(3).fold_in("round", 4), transform="fourier")
+    torch.testing.assert_close(other.decode_broadcast(4, step.broadcast).vector, R.desketch(R.sketch(g)))
+    wrong = hadamard.decode_broadcast(4, step.broadcast).vector
+    assert float((wrong - R.desketch(R.sketch(g))).norm()) > 0.5

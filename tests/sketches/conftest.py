@@ -10,6 +10,7 @@ CASES = {
     "gaussian": ("gaussian", {}),
     "srht": ("srht", {}),
     "srht-block": ("srht", {"block": 16}),
+    "srht-fourier": ("srht", {"transform": "fourier"}),
     "ams": ("ams", {}),
     "countsketch": ("countsketch", {}),
     "countsketch-textbook": ("countsketch", {"layout": "textbook"}),

@@ -327,9 +327,32 @@ class Srht:
         return out
 
 
+class Hartley:
+    """srht with transform fourier: float64 throughout, rounded once at the end, so every scale is in the entries."""
+
+    def __init__(self, key, d, b):
+        self.d, self.b, self.scales = d, b, [1.0] * b
+        self.rows, sign = subset(key, d, b), Signs(key, 0)
+        self.signs = [sign(i) for i in range(d)]
+
+    def entry(self, k, i):
+        angle = 2 * math.pi * (self.rows[k] * i % self.d) / self.d
+        return self.signs[i] * (math.cos(angle) + math.sin(angle)) / math.sqrt(self.b)
+
+    def sums(self, g, _):
+        return [math.fsum(self.entry(k, i) * g[i] for i in range(self.d)) for k in range(self.b)]
+
+    def transpose(self, s, _):
+        return [math.fsum(self.entry(k, i) * s[k] for k in range(self.b)) for i in range(self.d)]
+
+
+def srht(key, d, b, block=None, transform="hadamard"):
+    return Hartley(key, d, b) if transform == "fourier" else Srht(key, d, b, block)
+
+
 FAMILIES = {
     "gaussian": Gaussian,
-    "srht": Srht,
+    "srht": srht,
     "ams": Ams,
     "countsketch": CountSketch,
     "sparse1": Sparse1,

@@ -113,6 +113,9 @@ def test_structure_of_the_definitions(case, sketch_of):
         np.testing.assert_allclose(np.abs(dense).sum(axis=1), np.sqrt(d / b))
     if R.family == "ams" or (R.family == "srht" and not case[1]):
         np.testing.assert_allclose(np.abs(dense), 1 / np.sqrt(b), rtol=1e-12)
+    if case[1].get("transform") == "fourier":
+        assert np.abs(dense).max() <= np.sqrt(2 / b) + 1e-12
+        np.testing.assert_allclose(dense @ dense.T, d / b * np.eye(b), atol=1e-11)
 
 
 def test_small_b_falls_back_and_says_so():
@@ -121,6 +124,35 @@ def test_small_b_falls_back_and_says_so():
     assert "textbook (block needs 64 rows)" in repr(desketch.draw("countsketch", d=1000, b=63, key=key))
     assert "textbook (block needs 64 rows)" in repr(desketch.draw("sparse2", d=1000, b=255, nnz=4, key=key))
     assert repr(desketch.draw("srht", d=1000, b=10, key=key, block=64)) == "srht(d=1000, b=10, block=64, alpha=101)"
+    fourier = desketch.draw("srht", d=1000, b=10, key=key, transform="fourier")
+    assert repr(fourier) == "srht(d=1000, b=10, transform=fourier, alpha=99)"
+
+
+@pytest.mark.parametrize("d", [1, 2, 5, 97, 100, 1001, 4097])
+def test_fourier_is_never_padded_and_attains_the_lower_bound_for_every_d(d, numbers):
+    """R Rᵀ = (d/b) I, so |RᵀRg|² = (d/b)|Rg|² in every single draw, and alpha = d/b - 1 whatever d is."""
+    b = -(-d // 3)
+    R = desketch.draw("srht", d=d, b=b, key=desketch.Key(4), transform="fourier")
+    assert R.distribution.n == d
+    assert R.alpha == pytest.approx(d / b - 1, abs=1e-12)
+    s = R.sketch(numbers(d))
+    assert (R.desketch(s) ** 2).sum() == pytest.approx(d / b * (s**2).sum(), rel=1e-12)
+
+
+def test_the_default_transform_is_hadamard_because_an_fft_rounds_differently_on_other_platforms():
+    key = desketch.Key(2)
+    assert desketch.draw("srht", d=100, b=9, key=key) == desketch.draw(
+        "srht", d=100, b=9, key=key, transform="hadamard"
+    )
+    assert desketch.draw("srht", d=100, b=9, key=key) != desketch.draw("srht", d=100, b=9, key=key, transform="fourier")
+
+
+def test_fourier_rounds_once_from_float64(numbers):
+    """The float32 result is the float64 one rounded, so that platforms differ as rarely as can be."""
+    R = desketch.draw("srht", d=5001, b=300, key=desketch.Key(6), transform="fourier")
+    g, s = numbers((2, 5001)).astype("f4"), numbers((2, 300)).astype("f4")
+    np.testing.assert_array_equal(R.sketch(g), R.sketch(g.astype("f8")).astype("f4"))
+    np.testing.assert_array_equal(R.desketch(s), R.desketch(s.astype("f8")).astype("f4"))
 
 
 def test_srht_in_segments_is_one_hadamard_transform(path, numbers):
@@ -133,3 +165,16 @@ def test_srht_in_segments_is_one_hadamard_transform(path, numbers):
     gram = dense @ dense.T * b / d
     np.testing.assert_allclose(np.diag(gram), 1)
     np.testing.assert_allclose(R.sketch(g), dense @ g, atol=1e-9)
+
+
+def test_another_fft_library_rarely_gives_another_float32(numbers):
+    """Why the Fourier variant rounds once from float64: PyTorch's FFT in place of SciPy's changes next to no bits."""
+    d, b = 100_001, 3000
+    R = desketch.draw("srht", d=d, b=b, key=desketch.Key(7), transform="fourier")
+    s = numbers((10, b)).astype("f4")
+    x = np.zeros((10, d))
+    x[:, R.reference.rows] = s.astype("f8") / np.sqrt(b)
+    X = torch.fft.fft(torch.from_numpy(x)).numpy()
+    other = (X.real - X.imag) * R.reference.signs
+    assert (other != R.desketch(s.astype("f8"))).mean() > 0.5
+    assert (other.astype("f4") != R.desketch(s)).mean() < 1e-5

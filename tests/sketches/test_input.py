@@ -34,6 +34,8 @@ KEY = desketch.Key(0)
         ({"name": "sparse2", "nnz": 1.5}, "nnz must be an integer"),
         ({"name": "srht", "block": 12}, "block must be a power of two, got 12; try 16"),
         ({"name": "srht", "block": -4}, "block must be a power of two"),
+        ({"name": "srht", "transform": "cosine"}, "transform must be one of hadamard, fourier, got 'cosine'"),
+        ({"name": "srht", "transform": "fourier", "block": 4}, "block=4 splits Hadamard transforms only; leave it out"),
         ({"name": "gaussian", "layout": "block"}, "gaussian has no option layout; its options: none"),
     ],
 )
@@ -94,7 +96,9 @@ def test_any_shape_and_option(data):
     if name in ("sparse1", "sparse2"):
         options["nnz"] = data.draw(st.integers(1, min(b, 9)))
     if name == "srht":
-        options["block"] = data.draw(st.sampled_from([None, 1, 2, 64, 1024]))
+        options["transform"] = data.draw(st.sampled_from(["hadamard", "fourier"]))
+        blocks = [None, 1, 2, 64, 1024] if options["transform"] == "hadamard" else [None]
+        options["block"] = data.draw(st.sampled_from(blocks))
     dtype = data.draw(st.sampled_from(["float32", "float64"]))
     batch = data.draw(st.lists(st.integers(0, 3), max_size=2))
     R = desketch.draw(name, d=d, b=b, key=desketch.Key(data.draw(st.integers(0, 2**70))), **options)

@@ -72,7 +72,7 @@ class Family(ABC):
         return {"d": self.d, "b": self.b, **self.sizes()}
 
     def plan(self, key: Key) -> Any:
-        """Draw R as a compiled operator."""
+        """Draw R as a compiled operator; None if the family has none, then the reference path serves."""
         return compiled.plan(self.name, key.bits, self._arguments)
 
     def details(self) -> str:

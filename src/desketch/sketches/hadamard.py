@@ -1,4 +1,4 @@
-"""SRHT (paper, Definition "Subsampled randomized Hadamard transform"): sqrt(n/b) S H D, for any d.
+"""SRHT (paper, Definition "Subsampled randomized Hadamard/Fourier transform"): sqrt(n/b) S H D, for any d.
 
 A vector of d numbers is padded with zeros to n; R is the first d columns of sqrt(n/b) S H D.  All entries of H are
 ±1/sqrt(n), so those of R are ±1/sqrt(b), whatever the padding.
@@ -15,13 +15,20 @@ coordinates only lowers it in the last block.  A full block exists, so alpha = n
 *Row order.*  Row r = lo * count + hi of the sample stands for Hadamard row hi * segment + lo, with segments of
 ``segment`` numbers and count = n / segment.  Rows are exchangeable, so this names the same distribution; in this
 order the kernel walks its scratch of ``segment = O(b)`` numbers forwards, and never needs n.
+
+*``transform="fourier"``.*  H is the discrete Hartley transform, H[r, i] = cas(2π r i/d)/sqrt(d) with cas = cos + sin:
+the real, symmetric, orthonormal relative of the Fourier transform.  It exists for every d, so n = d and nothing is
+padded; its entries are at most sqrt(2/d).  S H D sqrt(d/b) = R has R Rᵀ = (d/b) I, hence (RᵀR)² = (d/b) RᵀR and
+E|RᵀR g|² = (d/b)|g|² for every g: alpha = d/b - 1 exactly, the formula above at n = d.  (Any orthonormal H would do for
+alpha; ``theory/embedding.py`` has the constant a, which needs the Hartley transform.)  An FFT rounds differently on
+different platforms, so replicas of one run must share a platform: it is never a default.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
 from desketch.errors import SketchError
 from desketch.keys import Key
@@ -34,6 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["Srht"]
 
 MIN_SEGMENT = 1 << 13
+TRANSFORMS = ("hadamard", "fourier")
 
 
 def power_of_two(x: int) -> int:
@@ -44,15 +52,22 @@ def power_of_two(x: int) -> int:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Srht(Family):
-    """b sampled rows of a randomly signed Hadamard transform, or of many of ``block`` numbers each."""
+    """b sampled rows of a randomly signed Hadamard transform, of many of ``block`` numbers, or of a Hartley one."""
 
     name: ClassVar[str] = "srht"
     block: int | None = None
+    transform: str = "hadamard"
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.transform not in TRANSFORMS:
+            raise SketchError(f"transform must be one of {', '.join(TRANSFORMS)}, got {self.transform!r}")
         if self.block is None:
             return
+        if self.transform != "hadamard":
+            raise SketchError(
+                f"block={self.block!r} splits Hadamard transforms only; leave it out with {self.transform}"
+            )
         block = integer("block", self.block)
         if block < 1 or block & (block - 1):
             raise SketchError(f"block must be a power of two, got {block}; try {power_of_two(max(block, 1))}")
@@ -60,7 +75,9 @@ class Srht(Family):
 
     @property
     def size(self) -> int:
-        """Numbers in one Hadamard transform."""
+        """Numbers in one transform; only Hadamard's needs a power of two."""
+        if self.transform == "fourier":
+            return self.d
         return self.block or power_of_two(self.d)
 
     @property
@@ -75,7 +92,7 @@ class Srht(Family):
 
     @property
     def scale(self) -> float:
-        """The size of the entries."""
+        """The size of the entries (with ``fourier``: their root mean square)."""
         return math.sqrt(self.n / self.size / self.b)
 
     @property
@@ -92,15 +109,23 @@ class Srht(Family):
 
     def reference(self, key: Key) -> LinearMap:
         """Signs, transforms, sampled rows."""
-        from desketch.sketches.reference import Hadamard
+        from desketch.sketches.reference import Hadamard, Hartley
 
         rows = subset(key, self.n, self.b)
+        if self.transform == "fourier":
+            return Hartley(self.d, self.scale, rows, signs(key, self.d))
         return Hadamard(self.d, self.size, self.segment, self.scale, rows, signs(key, self.d))
+
+    def plan(self, key: Key) -> Any:
+        """Draw R as a compiled operator; a Hartley transform has none, the FFT library is the fast path."""
+        return super().plan(key) if self.transform == "hadamard" else None
 
     def sizes(self) -> dict[str, float]:
         """The lengths of a transform and of a segment, and the scale."""
         return {"size": self.size, "segment": self.segment, "scale": self.scale}
 
     def details(self) -> str:
-        """The block, if any."""
+        """The block, or the transform, if not the default."""
+        if self.transform != "hadamard":
+            return f"transform={self.transform}"
         return f"block={self.block}" if self.block else ""

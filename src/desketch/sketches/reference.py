@@ -1,7 +1,8 @@
 """The torch operators of the reference path: small, plain, on any device; the oracle of the compiled kernels.
 
 An operator is R = diag(scale) R0 where R0 has entries 0, ±1 or N(0, 1).  De-sketching scales the b numbers first and
-then only adds, in the order the spec gives, so that it agrees with the kernels bit for bit.
+then only adds, in the order the spec gives, so that it agrees with the kernels bit for bit.  `Hartley` alone goes
+through an FFT library: it works in float64 and rounds once, so that platforms differ as rarely as can be.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import numpy.typing as npt
 import torch
+from scipy import fft
 from torch import Tensor
 
-__all__ = ["Columns", "Hadamard", "LinearMap", "Rows", "Selection"]
+__all__ = ["Columns", "Hadamard", "Hartley", "LinearMap", "Rows", "Selection"]
 
 Array = npt.NDArray[np.generic]
 
@@ -146,6 +148,42 @@ class Hadamard(LinearMap):
             x.index_add_(1, _on(self.place, s), scaled * _on(flips, s))
             out[:, here] = self._transform(x)[:, : here.stop - here.start] * _on(self.signs[here], s)
         return out
+
+
+class Hartley(LinearMap):
+    """R0 = S H D with H[r, i] = cas(2π r i/d): rows ``rows`` of the discrete Hartley transform of d numbers.
+
+    It runs on the host in float64, whatever the device and dtype of the data, and rounds once at the end: one code
+    path, so that replicas on a CPU and on a GPU of one machine agree.
+    """
+
+    def __init__(self, d: int, scale: float, rows: Array, signs: npt.NDArray[np.int8]) -> None:
+        self.d, self.scale, self.rows, self.signs = d, scale, rows.astype(np.int64), signs
+
+    def apply(self, g: Tensor) -> Tensor:
+        """Sign, transform, gather, scale."""
+        x = dht(g.double().cpu().numpy() * self.signs)[:, self.rows] * self.scale
+        return _on(x, g, g.dtype)
+
+    def apply_t(self, s: Tensor) -> Tensor:
+        """Scale, scatter, transform (H is symmetric), sign."""
+        x = np.zeros((len(s), self.d))
+        x[:, self.rows] = s.double().cpu().numpy() * self.scale
+        return _on(dht(x) * self.signs, s, s.dtype)
+
+
+def dht(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """The unnormalised discrete Hartley transform of the last axis: Re X - Im X of its Fourier transform X.
+
+    Σ_i x_i cas(2π r i/d) = Re X_r - Im X_r for r <= d/2, and Re X_{d-r} + Im X_{d-r} above, where X is the conjugate of
+    its mirror image.
+    """
+    d = x.shape[-1]
+    if not x.size:
+        return x
+    X = fft.rfft(x, axis=-1)
+    mirrored = X[..., (d - 1) // 2 : 0 : -1]
+    return np.concatenate([X.real - X.imag, mirrored.real + mirrored.imag], axis=-1)
 
 
 def fwht(x: Tensor) -> Tensor:

@@ -110,7 +110,9 @@ class RunConfig(_Strict):
     batch_size: int | None = Field(32, ge=1, description="examples a local step; null: the full gradient")
     # what crosses the wire
     family: str = Field("srht", description="sketch family")
-    family_options: dict[str, Any] = Field(default_factory=dict, description="options of the family, e.g. nnz")
+    family_options: dict[str, Any] = Field(
+        default_factory=dict, description="options of the family, e.g. nnz: 4 or transform: fourier"
+    )
     compression: float = Field(30.0, ge=1, description="d / b")
     b: int | None = Field(None, ge=1, description="sketch size; overrides compression")
     codec: str = Field("sign1", description="numbers on the way up: f32, f16, int8, int4 or sign1")

@@ -38,6 +38,7 @@ class Embedding:
     a_paper: float
     column_ip: float
     lemma: str
+    curve_offset: float = 1.0
 
     @property
     def alpha_paper(self) -> float:
@@ -52,12 +53,13 @@ class Embedding:
             E[RᵀR H RᵀR] = H + p (H + tr(H) I - 2 diag H)  <=  λ_max (1 + p (1 + trace_ratio)) I,
 
         never more than ``alpha``. Uniform sampling does not mix: its constant stays d/b - 1 whatever the spectrum.
+        The Fourier transform's pairs are not all alike: it has 5/2 in place of the 1 (``curve_offset``).
         """
         if not 1.0 <= trace_ratio <= self.d:
             raise TheoryError(f"tr(H)/λ_max lies between 1 and d = {self.d}, got {trace_ratio}; check the estimate")
         if self.family == "uniform":
             return self.alpha
-        return min(self.alpha, self.column_ip * (1.0 + trace_ratio))
+        return min(self.alpha, self.column_ip * (self.curve_offset + trace_ratio))
 
 
 def _gaussian(d: int, b: int) -> tuple[float, float, float]:
@@ -72,6 +74,14 @@ def _srht(d: int, b: int) -> tuple[float, float, float]:
     n = 1 << (d - 1).bit_length()  # the Hadamard matrix needs a power of two; rows are drawn without replacement
     thin = (n - b) / (n - 1) if n > 1 else 0.0
     return 2.0 * (1 - 1 / d) * thin, (d - 1) * thin / b, thin / b
+
+
+def _fourier(d: int, b: int) -> tuple[float, float, float]:
+    """The discrete Hartley transform: no padding; a attained at (e_i + e_{i+d/2})/sqrt(2), or spread over odd d."""
+    thin = (d - b) / (d - 1) if d > 1 else 0.0
+    small = 2.0 * (1 - 1 / d) if d < 6 else 2.0  # no orbit of four below 6
+    a = 2.0 - 6.0 / (2 * d + 1) if d % 2 else small
+    return a * thin, d / b - 1, thin / b
 
 
 def _uniform(d: int, b: int) -> tuple[float, float, float]:
@@ -93,12 +103,16 @@ _TABLE: dict[str, tuple[_Moments, float | None, str]] = {
 FAMILIES: tuple[str, ...] = tuple(_TABLE)
 
 
-def embedding(family: str, *, d: int, b: int) -> Embedding:
-    """The moment constants of ``family`` for R in R^{b x d}."""
+def embedding(family: str, *, d: int, b: int, transform: str = "hadamard") -> Embedding:
+    """The moment constants of ``family`` for R in R^{b x d}; ``transform`` is the option of ``srht``."""
     if family not in _TABLE:
         raise TheoryError(f"unknown sketch family {family!r}; choose one of {', '.join(FAMILIES)}")
     _check_size(d, b)
     moments, a_paper, lemma = _TABLE[family]
+    if transform != "hadamard":
+        if (family, transform) != ("srht", "fourier"):
+            raise TheoryError(f"transform is hadamard, or fourier for srht, got {transform!r} for {family}")
+        return Embedding(family, d, b, *_fourier(d, b)[:2], 2.0, _fourier(d, b)[2], lemma, curve_offset=2.5)
     a, alpha, p = moments(d, b)
     return Embedding(family, d, b, a, alpha, float(d) if a_paper is None else a_paper, p, lemma)
 
