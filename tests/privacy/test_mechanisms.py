@@ -265,8 +265,8 @@ def test_refused_combinations() -> None:
 
 
 def test_a_ledger_of_another_unit_is_refused() -> None:
-    given: dict[str, Any] = {"mechanism": "sketch-clip", "clip": 1.0, "delta": 1e-5, "noise_multiplier": 1.0}
-    by_client = plan_private_run(shape(), unit="client", **given)
-    by_example = plan_private_run(shape(), unit="example", **given)
+    given: dict[str, Any] = {"clip": 1.0, "delta": 1e-5, "noise_multiplier": 1.0}
+    by_client = plan_private_run(shape(), SketchClip(**given))
+    by_example = plan_private_run(shape(), SketchClip(unit="example", **given))
     with pytest.raises(PrivacyError, match="resume with the mechanism"):
         by_example.ledger.load_state_dict(by_client.ledger.state_dict())

@@ -57,8 +57,8 @@ class PerStep(_Settings):
 class SketchClip(_Settings):
     """The sketch itself is clipped to ``clip``, so that its sensitivity is exact for every family.
 
-    ``unit="client"`` protects all data of one client (any client, any training loop); ``unit="example"`` one example, for
-    one local step a round.  ``noise_by="clients"`` shares the noise out, so that the server need not be trusted with it.
+    ``unit="client"`` protects all data of one client, whatever its training loop; ``unit="example"`` one example, for
+    one local step a round.  ``noise_by="clients"`` shares the noise out, so that the server need not be trusted.
     """
 
     unit: Literal["client", "example"] = "client"

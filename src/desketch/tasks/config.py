@@ -18,10 +18,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from desketch.core.files import write_durably
 from desketch.errors import ConfigError
-from desketch.fed.channel import Wire
 from desketch.privacy.settings import PerStep, PrivacySettings, SketchClip
 from desketch.sketches import FAMILIES
-from desketch.wire import CODEC_TABLE
+from desketch.wire import CODEC_TABLE, Wire
 
 __all__ = ["DpConfig", "RunConfig"]
 

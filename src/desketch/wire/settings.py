@@ -1,0 +1,68 @@
+"""Wire: the settings of every message of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from desketch.errors import ConfigError
+from desketch.wire.codecs import CODEC_TABLE
+from desketch.wire.frame import FAMILY_CODES
+from desketch.wire.rotation import MIXED
+
+__all__ = ["Wire"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wire:
+    """What every message is made of; the same defaults at every entrance.
+
+    ``compression`` is d/b, or give the sketch size ``b`` itself.  ``codec`` holds the numbers on the way up and
+    ``codec_down`` those on the way down (default: the same).  ``options`` are the family's, e.g. ``{"nnz": 4}``.
+    """
+
+    family: str = "srht"
+    compression: float = 30.0
+    b: int | None = None
+    codec: str = "sign1"
+    codec_down: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, value, table in (
+            ("family", self.family, tuple(name for name in FAMILY_CODES if name != "none")),
+            ("codec", self.codec, tuple(CODEC_TABLE)),
+            ("codec_down", self.codec_down or self.codec, tuple(CODEC_TABLE)),
+        ):
+            if value not in table:
+                raise ConfigError(f"{name}: got {value!r}, expected one of {', '.join(table)}")
+        if not self.compression >= 1:
+            raise ConfigError(f"compression is d/b and must be at least 1, got {self.compression}")
+        if self.b is not None and self.b < 1:
+            raise ConfigError(f"b counts the numbers of a sketch and must be at least 1, got {self.b}")
+
+    def sketch_size(self, d: int) -> int:
+        """The b of a model with d parameters."""
+        if self.b is None:
+            return max(1, round(d / self.compression))
+        if self.b > d:
+            raise ConfigError(
+                f"b must be at most d = {d}, the model's parameters, got {self.b}; lower b or set compression"
+            )
+        return self.b
+
+    @property
+    def down(self) -> str:
+        """The codec of the broadcast."""
+        return self.codec_down or self.codec
+
+    def caution(self, d: int) -> str | None:
+        """What a user should know of this choice before a run, if anything."""
+        b = self.sketch_size(d)
+        if b < MIXED and "sign1" in (self.codec, self.down):
+            return (
+                f"b = {b}: below {MIXED} numbers the one-bit code is biased, by up to 7 % at b = 8; use codec int8, or "
+                f"a larger b (compression at most {d / MIXED:.3g})"
+            )
+        return None
