@@ -1,6 +1,7 @@
 """The attack theorems on both sides of their lines: what the widest conditions allow survives, the rest is refuted."""
 
 import math
+from itertools import pairwise
 
 import pytest
 import torch
@@ -191,7 +192,7 @@ def test_cost_converges_as_printed_for_linear_and_nearly_linear_gradients(m, b, 
     assert factor == pytest.approx(printed.rate)
     start = x + 0.5 * torch.nn.functional.normalize(torch.ones(m, dtype=torch.float64), dim=0)
     losses = [L for L, _ in descend(field_of(update, o, y), start, printed.eta, 50)]
-    assert all(after <= printed.rate * before for before, after in zip(losses, losses[1:], strict=False))
+    assert all(after <= printed.rate * before for before, after in pairwise(losses))
 
 
 def test_cost_condition_fails_where_the_jacobian_turns():
@@ -318,7 +319,7 @@ def test_x_converges_as_proved_for_linear_gradients_and_not_as_printed(m, b):
     assert proved.holds
     walk = descend(field_of(update, o, y), x + 0.3, proved.eta, 20)
     gaps = [float((point - x).norm()) for _, point in walk]
-    ratios = [after / before for before, after in zip(gaps, gaps[1:], strict=False)]
+    ratios = [after / before for before, after in pairwise(gaps)]
     assert max(ratios) <= proved.rate + 1e-12
     assert min(ratios) > 1 - proved.rate**2  # the printed γ = 1 - ξη/2 would leave only ξη/2
 
@@ -337,7 +338,7 @@ def test_x_converges_where_the_jacobian_turns_less_than_it_sees(b, radius):
         direction = torch.randn(10, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
         walk = descend(field_of(update, o, y), x + radius * direction / direction.norm(), widest.eta, 30)
         gaps = [float((point - x).norm()) for _, point in walk]
-        assert all(after <= widest.rate * before for before, after in zip(gaps, gaps[1:], strict=False))
+        assert all(after <= widest.rate * before for before, after in pairwise(gaps))
 
 
 def test_x_does_not_converge_where_q_exceeds_one():

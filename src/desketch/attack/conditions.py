@@ -85,7 +85,7 @@ def semi_lipschitz_gradient(alpha: float, beta: float, p: float) -> Condition:
 
 
 def semi_smooth_of_lipschitz(alpha: float, beta: float, p: float) -> Condition:
-    """What a (α, β, p)-semi-Lipschitz gradient implies: (α/(2-p), β/2, p/2)-semi-smooth (``lem:semi_lip_to_semi_smooth``).
+    """A (α, β, p)-semi-Lipschitz gradient implies (α/(2-p), β/2, p/2)-semi-smooth (``lem:semi_lip_to_semi_smooth``).
 
     The lemma prints α in place of α/(2-p), which is weaker: integrating t^{1-p} over the segment gives 1/(2-p), and
     L = 1 + k t^{2-p} on t >= 0 attains it.

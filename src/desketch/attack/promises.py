@@ -95,14 +95,14 @@ def observe_descent(objective: Objective, solution: Tensor, *, distance: float, 
 
 def _cost_with_the_lemmas_constants(k: Constants) -> Promise:
     a, t1, t2 = 2 * k.tau * k.beta + 2 * k.theta_2 * k.gamma_2, 2 * k.theta_1 * k.gamma_1, 2 * k.theta_2 * k.gamma_2
-    because = f"needs θ₁² = {t1**2:.3g} > a θ₂ = {a * t2:.3g}, but the lemma's a = 2τβ + 2θ₂γ₂ is never below its θ₂"
+    because = f"needs θ₁² = {t1**2:.3g} > a θ₂ = {a * t2:.3g}, but the lemma's a is never below its θ₂"
     return Promise("cost convergence, with the lemma's a", False, False, because)
 
 
 def _cost(k: Constants) -> Promise:
-    """p = 1/2, a = 2ε, b = σ², θ₁ = 2ŝ, θ₂ = 2σ: η = (ŝ² - εσ)/(2σ⁴), γ = 2η(ŝ² - εσ)."""
+    """At p = 1/2, a = 2ε, b = σ², θ₁ = 2ŝ, θ₂ = 2σ: η = (ŝ² - εσ)/(2σ⁴), γ = 2η(ŝ² - εσ)."""
     name, margin = "cost convergence, as printed", k.seen_sigma_min**2 - k.turn * k.sigma_max
-    because = f"needs ŝ² = {k.seen_sigma_min**2:.3g} > εσ = {k.turn * k.sigma_max:.3g} on the ball"
+    because = f"needs ŝ² = {k.seen_sigma_min**2:.3g} > ε·s_max = {k.turn * k.sigma_max:.3g} on the ball"
     if margin <= 0:
         return Promise(name, False, True, because)
     eta = margin / (2 * k.sigma_max**4)
@@ -128,7 +128,7 @@ def _solution_unique(k: Constants) -> Promise:
     name = "unique solution, injective mean Jacobians"
     if k.b < k.m:
         return Promise(name, False, False, f"b = {k.b} < m = {k.m}: a manifold of inputs has the same sketch")
-    because = f"least σ_min of the sampled mean Jacobians is {k.segment_sigma_min:.3g} (sampled: no proof)"
+    because = f"least s_min of the sampled mean Jacobians is {k.segment_sigma_min:.3g} (sampled: no proof)"
     return Promise(name, k.segment_sigma_min > 0, True, because)
 
 
@@ -141,7 +141,7 @@ def _solution_as_proved(k: Constants) -> Promise:
     fit = [(xi**2 / zeta, xi, zeta, u) for xi, zeta, u in tried if xi > 0]
     if not fit:
         return Promise(
-            name, False, True, "no unit of L makes both θ₁ > α^(1/p) and ξ > 0: J turns too much on the ball"
+            name, False, True, "no unit of L makes both θ₁ > alpha^(1/p) and ξ > 0: J turns too much on the ball"
         )
     _, xi, zeta, u = max(fit)
     eta = xi / (2 * zeta)
@@ -175,6 +175,6 @@ def _solution(k: Constants) -> Promise:
 
 def _solution_locally(k: Constants) -> Promise:
     seen = k.b >= k.m and k.sigma_min > 0
-    because = "linearisation at x*: |x' - x*| <= (1 - σ_min²/σ²)|x - x*| for η = 1/H"
+    because = "linearisation at x*: |x' - x*| <= (1 - s_min²/s_max²)|x - x*| for η = 1/H"
     rate = 1 - (k.sigma_min / k.sigma_max) ** 2 if seen else None
     return Promise("convergence of x, locally", seen, k.b >= k.m, because, rate, 1 / (2 * k.sigma_max**2))
