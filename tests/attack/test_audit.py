@@ -114,4 +114,15 @@ def test_impossible_scenarios_are_refused(scenario):
 
 
 def test_raw_updates_can_be_audited_too(scenario):
-    assert audit(replace(scenario, b=None), seeds=1).verdict == VERDICTS[0]
+    raw = replace(scenario, family="none", b=None)
+    target = raw.target(0)
+    assert target.objective.observations[0].R is None
+    assert target.objective.measurements == target.objective.update.d
+    found = audit(raw, seeds=1)
+    assert found.verdict == VERDICTS[0]
+    assert "raw" in found.threat_model["sees"]
+    cells = phase_diagram(raw, ratios=(0.5, 1.2), noises=(0.0, 0.05))
+    assert [c.compression for c in cells] == [1.0, 1.0]
+    assert cells[0].psnr_bound > cells[1].psnr_bound
+    with pytest.raises(InputError, match="leave b out"):
+        replace(scenario, family="none")

@@ -3,14 +3,8 @@
 import pytest
 import torch
 
-from desketch.attack.landscape import (
-    conditions,
-    estimate,
-    falsify,
-    field_of,
-    semi_lipschitz_gradient,
-    semi_smooth,
-)
+from desketch.attack.conditions import falsify, semi_lipschitz_gradient, semi_smooth
+from desketch.attack.landscape import conditions, estimate, field_of
 
 ZERO = torch.zeros(2, dtype=torch.float64)
 

@@ -85,6 +85,18 @@ def test_audit_document_page_and_gate(tmp_path):
     assert "cannot hold" in page
 
 
+def test_audit_without_sketching(tmp_path):
+    options = ["--family", "none", "--seeds", 1, "--no-curves", "--known-labels", "--html", tmp_path / "raw.html"]
+    document = json.loads(invoke(audit_app, *options, "--json", "-").stdout)
+    assert document["verdict"] == "recovered"
+    assert document["measurements"] == 2410
+    assert document["settings"]["compression"] == 1.0
+    assert document["landscape"]["constants"]["gamma_2"] == 1.0
+    promises = {p["theorem"]: p for p in document["landscape"]["promises"]}
+    assert promises["unique minimum, as printed"]["holds"]
+    assert "raw" in (tmp_path / "raw.html").read_text()
+
+
 def test_audit_passes_the_gate_when_noise_wins(tmp_path):
     options = ["--family", "countsketch", "--seeds", 1, "--no-curves", "--noise-std", 0.2, "--solvers", "prior"]
     outcome = invoke(audit_app, *options, "--json", tmp_path / "a.json", "--fail-above", 25)
@@ -94,7 +106,15 @@ def test_audit_passes_the_gate_when_noise_wins(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "wrong", [["--noise-at", "moon"], ["--local-steps", 3], ["--compression", 0.5], ["--solvers", "newton"]]
+    "wrong",
+    [
+        ["--noise-at", "moon"],
+        ["--local-steps", 3],
+        ["--compression", 0.5],
+        ["--solvers", "newton"],
+        ["--family", "none", "--b", 75],
+        ["--family", "none", "--compression", 8],
+    ],
 )
 def test_audit_refuses_nonsense(wrong):
     with pytest.raises(InputError):

@@ -38,10 +38,11 @@ class Cell:
 def phase_diagram(
     scenario: Scenario, *, ratios: Sequence[float] = _RATIOS, noises: Sequence[float] = _NOISES, seed: int = 0
 ) -> list[Cell]:
-    """Bound and attack over a grid of message sizes and noise levels, for one target."""
+    """Bound and attack over a grid of message sizes and noise levels, for one target; raw updates have one size."""
     reference = scenario.target(seed)
     d, m, norm = reference.objective.update.d, reference.truth.numel(), reference.gradient_norm
-    sizes = sorted({min(d, max(1, round(ratio * m / scenario.rounds))) for ratio in ratios})
+    sketched = sorted({min(d, max(1, round(ratio * m / scenario.rounds))) for ratio in ratios})
+    sizes = [None] if scenario.b is None else sketched
     return [_cell(replace(scenario, b=b, noise=Noise(before=z * norm)), z, seed, d) for b in sizes for z in noises]
 
 

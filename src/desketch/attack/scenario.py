@@ -56,8 +56,8 @@ class Scenario:
     Args:
         data: private and public examples.
         build: seed -> model with its weights.
-        family: sketch family.
-        b: numbers in a message; None sends the raw update.
+        family: sketch family, or "none".
+        b: numbers in a message; None sends the raw update, whatever the family.
         rounds: messages about the same private examples, each with a fresh R_t.
         batch: examples of a client.
         clients: clients averaged (as by secure aggregation) before the attacker sees the sum.
@@ -89,6 +89,8 @@ class Scenario:
     def __post_init__(self) -> None:
         if self.rounds < 1:
             raise InputError(f"rounds must be at least 1, got {self.rounds}")
+        if self.family == "none" and self.b is not None:
+            raise InputError(f'family "none" sends the raw update of d numbers, got b={self.b}; leave b out')
         if self.batch * self.clients > len(self.data.private_y):
             raise InputError(
                 f"{self.batch} x {self.clients} private examples were asked of {len(self.data.private_y)}; "

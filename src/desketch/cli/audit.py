@@ -25,14 +25,15 @@ app = typer.Typer(help="Say what an eavesdropper can rebuild from the messages o
 
 _LARGEST_GRAM = 3000  # largest b for which the singular values of R itself are computed
 _NOISE_PLACES = ("gradient", "sketch")
+_RAW = "none"
 
 
 @app.command()
 def audit(
     task: str = typer.Option("digits", help="digits, idx:FOLDER, npz:FILE or csv:FILE."),
     model: str = typer.Option("mlp-tanh:32", help="softmax, mlp:H, mlp-tanh:H, cnn, lenet or module:function."),
-    family: str = typer.Option("srht", help="Sketch family."),
-    compression: float = typer.Option(32.0, help="d / b."),
+    family: str = typer.Option("srht", help="Sketch family, or none: the raw update, without sketching."),
+    compression: float | None = typer.Option(None, help="d / b.", show_default="32, or 1 with --family none"),
     b: int | None = typer.Option(None, "--b", help="Sketch size; overrides the compression."),
     noise_std: float = typer.Option(0.0, help="Std of the noise of the privacy mechanism, per number."),
     noise_at: str = typer.Option("gradient", help="Where it is added: gradient (before the sketch) or sketch."),
@@ -57,6 +58,7 @@ def audit(
     """Attack simulated leaks of a configuration; print certificate, bounds, success rate and a verdict."""
     if noise_at not in _NOISE_PLACES:
         raise InputError(f"--noise-at is gradient or sketch, got {noise_at!r}")
+    compression = _compression(family, compression, b)
     settings = {name: value for name, value in locals().items() if name not in ("json_to", "html")}
 
     import torch
@@ -93,8 +95,6 @@ def _scenario(settings: dict[str, Any]) -> Scenario:
         return _trained(build_model(spec, task, seed=seed), task, steps)
 
     d = sum(p.numel() for p in build_model(spec, task).parameters())
-    if not settings["compression"] >= 1:
-        raise InputError(f"compression is d/b and must be at least 1, got {settings['compression']}")
     place = {"gradient": "before", "sketch": "after"}[settings["noise_at"]]
     if settings["local_steps"] > 1 and settings["eta_local"] is None:
         raise InputError(f"--local-steps {settings['local_steps']} needs --eta-local, the size of those steps")
@@ -102,7 +102,7 @@ def _scenario(settings: dict[str, Any]) -> Scenario:
         data=data,
         build=build,
         family=settings["family"],
-        b=settings["b"] or max(1, round(d / settings["compression"])),
+        b=None if settings["family"] == _RAW else settings["b"] or max(1, round(d / settings["compression"])),
         rounds=settings["rounds"],
         batch=settings["batch"],
         clients=settings["clients"],
@@ -114,6 +114,19 @@ def _scenario(settings: dict[str, Any]) -> Scenario:
         labels_known=settings["known_labels"],
         key=Key(0),
     )
+
+
+def _compression(family: str, compression: float | None, b: int | None) -> float:
+    """Fill in d/b; without sketching there is nothing to compress."""
+    if family == _RAW:
+        if b is not None or compression not in (None, 1.0):
+            raise InputError("--family none sends the raw update of d numbers; leave out --b and --compression")
+        return 1.0
+    if compression is None:
+        return 32.0
+    if not compression >= 1:
+        raise InputError(f"compression is d/b and must be at least 1, got {compression}")
+    return compression
 
 
 def _trained(model: nn.Module, task: Task, steps: int) -> nn.Module:

@@ -1,8 +1,8 @@
 """Channel: how updates cross the wire, both ways; everything that differs between two methods is a Channel.
 
 `SketchChannel` is the paper's enc_t / dec_t: the client sends R_t Δw_c, the server averages sketches without ever
-leaving R^b, and everyone de-sketches the broadcast with the SAME R_t = draw(family, key.fold_in("round", t)).  (The
-printed algorithm applies dec_t to a sketch made with enc_{t-1}; taken literally it does not converge.)
+leaving R^b, and everyone de-sketches the broadcast with the SAME R_t = draw(family, key.fold_in("round", t)), as in
+`lem:update_rule`.  (Algorithm 1 prints dec_t for a sketch made with enc_{t-1}: a slip of an index.)
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Algorithm 1, IterativeSketchingFL: read `run` beside the paper.
 
-Deviations, each for a reason: one R per round (the printed dec_t / enc_{t-1} mismatch does not converge); eta_global
-and the server optimiser act after decoding, on every replica alike, so that a quantised broadcast still keeps replicas
-equal; and clients may be absent, drop out, come late or send rubbish.
+One R serves a whole round, as in the paper's `lem:update_rule` (the index of dec_t beside enc_{t-1} in the printed
+algorithm is a slip).  Deviations, each for a reason: eta_global and the server optimiser act after decoding, on every
+replica alike, so that a quantised broadcast still keeps replicas equal; and clients may be absent, drop out, come late
+or send rubbish.
 """
 
 from __future__ import annotations

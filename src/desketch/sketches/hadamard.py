@@ -22,6 +22,9 @@ padded; its entries are at most sqrt(2/d).  S H D sqrt(d/b) = R has R Rᵀ = (d/
 E|RᵀR g|² = (d/b)|g|² for every g: alpha = d/b - 1 exactly, the formula above at n = d.  (Any orthonormal H would do for
 alpha; ``theory/embedding.py`` has the constant a, which needs the Hartley transform.)  An FFT rounds differently on
 different platforms, so replicas of one run must share a platform: it is never a default.
+
+*Inner products.*  Inside a transform |<R_i, R_j>| depends on i ^ j alone, and between transforms it is 0: a column or
+two hold the products of all pairs (`largest_inner_product`).
 """
 
 from __future__ import annotations
@@ -30,15 +33,17 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
+import numpy as np
+
 from desketch.errors import SketchError
 from desketch.keys import Key
-from desketch.sketches.base import Family, integer
+from desketch.sketches.base import Family, Sketch, integer
 from desketch.sketches.hashing import signs, subset
 
 if TYPE_CHECKING:
     from desketch.sketches.reference import LinearMap
 
-__all__ = ["Srht"]
+__all__ = ["Srht", "largest_inner_product"]
 
 MIN_SEGMENT = 1 << 13
 TRANSFORMS = ("hadamard", "fourier")
@@ -129,3 +134,21 @@ class Srht(Family):
         if self.transform != "hadamard":
             return f"transform={self.transform}"
         return f"block={self.block}" if self.block else ""
+
+
+def largest_inner_product(R: Sketch) -> float:
+    """max_{i != j} |<R_i, R_j>| over the columns of a drawn SRHT, from two columns per transform, in O(n log n).
+
+    The first column of a transform meets every i ^ j below its number r of true coordinates; column n_r/2, with n_r the
+    least power of two that is at least r, meets the rest.
+    """
+    if not isinstance(R.distribution, Srht):
+        raise SketchError(f"the columns of {R.family} are not those of a Hadamard matrix; draw srht")
+    size = R.distribution.size
+    last = (R.d - 1) // size * size
+    probes = np.zeros((2, R.d))
+    probes[0, ::size] = 1  # products between transforms vanish, so one vector asks all of them
+    probes[1, last + power_of_two(R.d - last) // 2] = 1
+    products = np.abs(R.desketch(R.sketch(probes)))
+    products[probes == 1] = 0  # the norms
+    return float(products.max())
