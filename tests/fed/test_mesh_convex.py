@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from desketch.cli.verification.objectives import objectives
+from desketch.verify.objectives import objectives
 from desketch.fed.channel import SketchChannel
 from desketch.fed.client import ClientData, LocalWork
 from desketch.fed.engine import Engine

@@ -10,7 +10,7 @@ import typer
 from desketch.cli.document import emit
 
 if TYPE_CHECKING:
-    from desketch.cli.verification.rows import Row
+    from desketch.verify.rows import Row
 
 app = typer.Typer(help="Check every theorem against experiments; refute the printed statements that are false.")
 
@@ -39,8 +39,8 @@ def verify(
 def _run(quick: bool, seed: int, *, quiet: bool) -> list[Row]:
     from rich.console import Console
 
-    from desketch.cli.verification.suite import FULL, QUICK
-    from desketch.cli.verification.suite import verify as stream
+    from desketch.verify.suite import FULL, QUICK
+    from desketch.verify.suite import verify as stream
 
     console = Console(stderr=True, quiet=quiet)
     with console.status("starting") as status:

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from desketch.cli.verification.objectives import Objective, objectives
-from desketch.cli.verification.rows import Row, frequency_row, sampled_row
-from desketch.cli.verification.simulate import Draws, run
+from desketch.verify.objectives import Objective, objectives
+from desketch.verify.rows import Row, frequency_row, sampled_row
+from desketch.verify.simulate import Draws, run
 from desketch.keys import Key
 from desketch.sketches import draw
 from desketch.theory import Problem, theorem

@@ -8,13 +8,13 @@ import pytest
 from typer.testing import CliRunner
 
 from desketch.cli import verify as command
-from desketch.cli.verification import suite
-from desketch.cli.verification.checks import check_curved, check_exact, check_moments, check_runs, check_tails
-from desketch.cli.verification.moments import second_moment
-from desketch.cli.verification.objectives import Quadratic, objectives
-from desketch.cli.verification.refutations import refute
-from desketch.cli.verification.rows import Row, sampled_row
-from desketch.cli.verification.simulate import draw_sketches, run
+from desketch.verify import suite
+from desketch.verify.checks import check_curved, check_exact, check_moments, check_runs, check_tails
+from desketch.verify.moments import second_moment
+from desketch.verify.objectives import Quadratic, objectives
+from desketch.verify.refutations import refute
+from desketch.verify.rows import Row, sampled_row
+from desketch.verify.simulate import draw_sketches, run
 from desketch.keys import Key
 from desketch.theory.embedding import FAMILIES
 

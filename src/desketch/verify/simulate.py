@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from desketch.cli.verification.objectives import Objective
+from desketch.verify.objectives import Objective
 from desketch.keys import Key
 from desketch.sketches import draw
 from desketch.theory import embedding

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from desketch.cli.verification.checks import check_curved, check_exact, check_moments, check_runs, check_tails
-from desketch.cli.verification.objectives import Quadratic, objectives
-from desketch.cli.verification.refutations import refute
-from desketch.cli.verification.rows import Row
-from desketch.cli.verification.simulate import draw_sketches
+from desketch.verify.checks import check_curved, check_exact, check_moments, check_runs, check_tails
+from desketch.verify.objectives import Quadratic, objectives
+from desketch.verify.refutations import refute
+from desketch.verify.rows import Row
+from desketch.verify.simulate import draw_sketches
 from desketch.keys import Key
 from desketch.theory.embedding import FAMILIES
 

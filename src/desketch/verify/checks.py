@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from desketch.cli.verification.moments import expected_gap
-from desketch.cli.verification.objectives import Objective, Quadratic, decaying_quadratic
-from desketch.cli.verification.rows import Row, exact_row, frequency_row, sampled_row
-from desketch.cli.verification.simulate import Draws, Trace, run
+from desketch.verify.moments import expected_gap
+from desketch.verify.objectives import Objective, Quadratic, decaying_quadratic
+from desketch.verify.rows import Row, exact_row, frequency_row, sampled_row
+from desketch.verify.simulate import Draws, Trace, run
 from desketch.theory import Problem, Theorem, embedding, theorem
 from desketch.theory.tails import Tail, chebyshev, columns, vectors
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from desketch.cli.verification.objectives import Quadratic
+from desketch.verify.objectives import Quadratic
 from desketch.theory import embedding
 
 __all__ = ["expected_gap", "second_moment"]
