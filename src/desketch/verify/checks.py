@@ -14,7 +14,7 @@ from desketch.verify.objectives import Objective, Quadratic, decaying_quadratic
 from desketch.verify.rows import Row, exact_row, sampled_row
 from desketch.verify.simulate import Draws, Trace, run
 
-__all__ = ["CASES", "Case", "bounds", "check_curved", "check_exact", "check_runs", "sampled_check"]
+__all__ = ["CASES", "Case", "best_so_far", "check_curved", "check_exact", "check_runs", "compared_rounds"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -52,6 +52,19 @@ class Case:
         """What the statement bounds."""
         return np.asarray(getattr(trace, _MEASURED[self.statement.scheme, self.statement.curvature]))
 
+    def samples(self, measured: Array) -> Array:
+        """Of ``measured`` (rounds + 1, seeds), what is compared; non-convex statements speak of the best round yet."""
+        chosen = compared_rounds(len(measured) - 1)
+        if self.statement.curvature == "non-convex":
+            return measured[best_so_far(measured.mean(1))[chosen]]
+        return measured[chosen]
+
+    def bounds(self, problem: Problem, alpha: float, K: int, rounds: int) -> Array:
+        """The right-hand side after every compared round."""
+        eta = float(self.eta(problem, alpha, K))
+        chosen = compared_rounds(rounds)
+        return np.array([self.statement.bound(problem, alpha=alpha, K=K, eta=eta, T=t) for t in chosen])
+
 
 def _cases() -> tuple[Case, ...]:
     local = (("paper", 8), ("corrected", 8), ("corrected", 4))
@@ -80,31 +93,23 @@ def check_runs(objective: Objective, draws: Draws, *, K: int) -> Iterator[Row]:
         setting = f"{objective.setting}, K={K}, eta=1/({case.divisor}(1+alpha)LK)"
         for f, family in enumerate(draws.families):
             alpha = float(draws.alpha[f * draws.seeds, 0])
-            yield sampled_check(case, objective.problem, setting, family, measured[:, f], alpha=alpha, K=K)
+            samples, bound = case.samples(measured[:, f]), case.bounds(objective.problem, alpha, K, draws.rounds)
+            label, corrected = case.statement.label, case.statement.form == "corrected"
+            yield sampled_row(label, setting, family, samples, bound, corrected=corrected)
 
 
-def sampled_check(
-    case: Case, problem: Problem, setting: str, family: str, measured: Array, *, alpha: float, K: int
-) -> Row:
-    """One statement against ``measured`` (rounds + 1, seeds) of runs at the case's step."""
-    statement = case.statement
-    bound = bounds(case, problem, alpha=alpha, K=K, rounds=len(measured) - 1)
-    samples = measured[1:]
-    if statement.curvature == "non-convex":  # the theorem speaks of the best round so far
-        samples = measured[_best_so_far(measured.mean(1))[1:]]
-    return sampled_row(statement.label, setting, family, samples, bound, corrected=statement.form == "corrected")
-
-
-def _best_so_far(means: Array) -> Array:
+def best_so_far(means: Array) -> Array:
     """Index of the least mean among rounds 0..t, for every t."""
     fell = np.concatenate([[True], means[1:] < np.minimum.accumulate(means)[:-1]])
     return np.maximum.accumulate(np.where(fell, np.arange(len(means)), 0))
 
 
-def bounds(case: Case, problem: Problem, *, alpha: float, K: int, rounds: int) -> Array:
-    """The statement's right-hand side after 1..rounds rounds."""
-    eta = float(case.eta(problem, alpha, K))
-    return np.array([case.statement.bound(problem, alpha=alpha, K=K, eta=eta, T=t) for t in range(1, rounds + 1)])
+def compared_rounds(rounds: int) -> list[int]:
+    """The rounds after which a statement is compared: each of the first 100, then 2 % apart, and the last."""
+    chosen = list(range(1, min(rounds, 100) + 1))
+    while chosen[-1] < rounds:
+        chosen.append(min(max(chosen[-1] + 1, int(1.02 * chosen[-1])), rounds))
+    return chosen
 
 
 def check_exact(objective: Quadratic, families: tuple[str, ...], *, b: int, K: int, rounds: int) -> Iterator[Row]:
@@ -149,8 +154,8 @@ def _exact(
     K: int,
     rounds: int,
 ) -> Iterator[Row]:
-    expected, statement = case.measured(gaps)[1 : rounds + 1], case.statement
+    expected, statement = case.measured(gaps)[compared_rounds(rounds)], case.statement
     for f, family in enumerate(families):
-        bound = bounds(case, objective.problem, alpha=float(alphas[f]), K=K, rounds=rounds)
+        bound = case.bounds(objective.problem, float(alphas[f]), K, rounds)
         corrected = statement.form == "corrected"
         yield exact_row(statement.label, setting, family, expected[:, f], bound, corrected=corrected)
