@@ -14,7 +14,7 @@ from desketch.verify.objectives import Objective, Quadratic, decaying_quadratic
 from desketch.verify.rows import Row, exact_row, sampled_row
 from desketch.verify.simulate import Draws, Trace, run
 
-__all__ = ["CASES", "Case", "best_so_far", "check_curved", "check_exact", "check_runs", "compared_rounds"]
+__all__ = ["CASES", "LONGEST", "Case", "best_so_far", "check_curved", "check_exact", "check_runs", "compared_rounds"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -79,6 +79,7 @@ def _cases() -> tuple[Case, ...]:
 
 
 CASES = _cases()
+LONGEST = tuple(case for case in CASES if case.statement.scheme == "single" or case.divisor == 4)
 
 
 def check_runs(objective: Objective, draws: Draws, *, K: int) -> Iterator[Row]:

@@ -18,7 +18,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def check_moments(draws: Draws) -> Iterator[Row]:
-    """``lem:expectation``, the lemmas ``lem:var_*`` and ``thm:enc_dec``, with the paper's constants and the exact ones."""
+    """``lem:expectation``, the lemmas ``lem:var_*`` and ``thm:enc_dec``, with printed and exact constants."""
     b, d = draws.R.shape[2:]
     size = f"d={d}, b={b}"
     for f, family in enumerate(draws.families):
@@ -28,7 +28,9 @@ def check_moments(draws: Draws) -> Iterator[Row]:
             yield unbiased_row("lem:expectation", f"{name}, {size}", family, inner, float(g @ h))
             for a, corrected in ((constants.a_paper, False), (constants.a, True)):
                 bound = np.array([(g @ h) ** 2 + a / b * (g @ g) * (h @ h)])
-                yield sampled_row(constants.lemma, f"{name}, {size}", family, inner[None] ** 2, bound, corrected=corrected)
+                yield sampled_row(
+                    constants.lemma, f"{name}, {size}", family, inner[None] ** 2, bound, corrected=corrected
+                )
         for name, g, _ in _pairs(d):
             energy = (((grams @ g) ** 2).sum(1) / (g @ g))[None]
             for alpha, corrected in ((constants.alpha_paper, False), (constants.alpha, True)):

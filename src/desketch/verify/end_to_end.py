@@ -16,7 +16,7 @@ from desketch.sketches import draw
 from desketch.verify.checks import CASES, Case, compared_rounds
 from desketch.verify.noise import Rounded, rounded, wire_alpha
 from desketch.verify.objectives import Objective
-from desketch.verify.rows import WIDE, Row, identity_row, sampled_row
+from desketch.verify.rows import WIDE, Row, identity_row, one_round_row, sampled_row
 from desketch.verify.shipped import Path, Wire, through_the_wire, train
 from desketch.verify.simulate import Trace, measure
 
@@ -34,9 +34,9 @@ def check_wire(wire: Wire, *, rounds: int, key: Key) -> Iterator[Row]:
     for name, g, received in zip(names, vectors, back, strict=True):
         setting = f"{name}, {_size(wire)}"
         yield _bias(setting, wire.family, received - g)
-        energy = (received**2).sum(1)[None]
-        bound = np.array([1 + wire_alpha(wire, 1)])
-        yield sampled_row("thm:enc_dec (over the wire)", setting, wire.family, energy, bound, corrected=True)
+        energy = (received**2).sum(1)
+        bound = np.full_like(energy, 1 + wire_alpha(wire, 1))
+        yield one_round_row("thm:enc_dec (over the wire)", setting, wire.family, energy, bound, corrected=True)
 
 
 def _vectors(d: int) -> dict[str, Array]:
@@ -81,16 +81,23 @@ def check_update_rule(objective: Objective, wire: Wire, *, K: int, rounds: int, 
         h = total - R.desketch(R.sketch(total))  # (I - desk_t sk_t)(sum of the mean gradients)
         error[t - 1] = np.abs(after - (U.mean((0, 1)) + eta * h)).max()
         scale[t - 1] = np.abs(w).max() + eta * np.abs(h).max()
-    setting = f"through fed: {objective.setting}, K={K}, {_size(wire)}"
-    yield identity_row("lem:update_rule", setting, wire.family, error, scale * _SINGLE)
+    setting = f"{objective.setting}, K={K}, {_size(wire)}"
+    yield identity_row("lem:update_rule, shipped", setting, wire.family, error, scale * _SINGLE)
 
 
 def check_federation(
-    objective: Objective, wire: Wire, *, K: int, rounds: int, seeds: int, key: Key
+    objective: Objective,
+    wire: Wire,
+    *,
+    K: int,
+    rounds: int,
+    seeds: int,
+    key: Key,
+    cases: tuple[Case, ...] = CASES,
 ) -> Iterator[Row]:
-    """Every statement that covers the run, on runs of `desketch.fed`."""
+    """Those of ``cases`` that cover the run, on runs of `desketch.fed`."""
     traces: dict[float, Trace] = {}
-    for case in CASES:
+    for case in cases:
         covered = rounded(case.statement, objective, wire) if case.applies(objective.problem, K) else None
         if covered is None:
             continue
@@ -107,7 +114,7 @@ def _compare(
     statement = case.statement
     bound = np.array([covered.bound(K=K, eta=eta, T=t) for t in compared_rounds(rounds)])
     samples = case.samples(case.measured(trace))
-    setting = f"through fed: {objective.setting}, K={K}, eta=1/({case.divisor}(1+alpha)LK), {_size(wire)}"
+    setting = f"{objective.setting}, K={K}, eta=1/({case.divisor}(1+alpha)LK), {_size(wire)}"
     corrected = statement.form == "corrected"
     return sampled_row(f"{statement.label}, shipped", setting, wire.family, samples, bound, corrected=corrected)
 

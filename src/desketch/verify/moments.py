@@ -72,7 +72,7 @@ def expected_gaps(
         ev = M2 @ _T(P) - _outer(m, q)  # E e vᵀ, v = P e - q
         vv = P @ ev - _outer(q, v)
         moved = kept * vv + trace * np.trace(vv, axis1=1, axis2=2)[:, None, None] * eye + diagonal * vv * eye
-        M2, m = M2 - ev - _T(ev) + moved, m - v
+        M2, m = _symmetric(M2 - ev - _T(ev) + moved), m - v
         last.append(np.sum(H * M2, (1, 2)) / 2)
         local_mean.append(np.sum(H * SS, (1, 2)) / (2 * t * t))
     return Expected(np.stack(last), np.stack(local_mean))
@@ -86,10 +86,15 @@ def _affine(objective: Quadratic, eta: Array, K: int) -> tuple[Array, Array, Arr
     for _ in range(K):
         powers.append(powers[-1] @ shrink)
     target = objective.a - objective.w_star
-    A_c = sum(powers[:K]) / K
+    A_c = np.mean(powers[:K], axis=0)
     P_c = np.eye(d) - powers[K]
     z_c = np.einsum("fcij,cj->fci", np.eye(d) - A_c, target)
     return P_c.mean(1), np.einsum("fcij,cj->fi", P_c, target) / len(target), A_c.mean(1), z_c.mean(1)
+
+
+def _symmetric(Y: Array) -> Array:
+    """Drop the antisymmetric rounding error, which the recursion would amplify."""
+    return (Y + _T(Y)) / 2
 
 
 def _T(Y: Array) -> Array:

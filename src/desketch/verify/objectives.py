@@ -113,7 +113,7 @@ class Diagonal(Objective):
         return cls(name, heterogeneous, w0, problem, w_star, h, a)
 
     def gradients(self, U: Array) -> Array:
-        """h (u - a_c)."""
+        """H (u - a_c)."""
         return (U - self.a[:, None]) * self.h
 
     def values(self, W: Array) -> Array:

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from desketch.verify.objectives import Objective, objectives
-from desketch.verify.rows import Row, frequency_row, one_round_row, sampled_row
-from desketch.verify.simulate import Draws, run
 from desketch.keys import Key
 from desketch.sketches import draw
 from desketch.theory import Problem, theorem
 from desketch.theory.tails import columns
+from desketch.verify.objectives import Objective, objectives
+from desketch.verify.rows import Row, frequency_row, one_round_row, sampled_row
+from desketch.verify.simulate import Draws, run
 
 __all__ = ["refute"]
 
@@ -80,7 +80,12 @@ def _mismatched_indices(draws: Draws) -> Iterator[Row]:
             step, alpha = float(eta[f * draws.seeds, 0]), float(draws.alpha[f * draws.seeds, 0])
             bound = [statement.bound(problem, alpha=alpha, eta=step, T=t) for t in range(1, len(last) + 1)]
             drift = float(last[-1, f].mean()) / problem.initial_gap
-            setting = f"R_t {'sketches and R_{t+1} de-sketches' if lag else 'both ways'}: f(w^T)/f(w^0) = {drift:.3g}"
+            how = (
+                "indices as printed, R_t sketches and R_{t+1} de-sketches"
+                if lag
+                else "R_t both ways, as lem:update_rule"
+            )
+            setting = f"{how}: f(w^T)/f(w^0) = {drift:.3g}"
             flags = {"refuted": bool(lag), "corrected": not lag}
             yield sampled_row("Algorithm 1", setting, family, last[:, f], np.array(bound), **flags)
 
@@ -106,7 +111,9 @@ _COLUMNS = (
 def _inner_products() -> Iterator[Row]:
     """Lemmas ``lem:gaussian_ip``, ``lem:ams_ip`` and ``lem:srht_ip`` with the printed constant one."""
     for case in _COLUMNS:
-        largest = np.array([_largest(case, Key(2023).fold_in("inner products", case.family, i)) for i in range(case.draws)])
+        largest = np.array(
+            [_largest(case, Key(2023).fold_in("inner products", case.family, i)) for i in range(case.draws)]
+        )
         tail = columns(case.family, d=case.d, b=case.b, delta=case.delta)
         for name, threshold, corrected in (("printed", tail.paper, False), ("proved", tail.proved, True)):
             failures = largest > threshold
@@ -117,7 +124,7 @@ def _inner_products() -> Iterator[Row]:
 
 
 def _largest(case: _Columns, key: Key) -> float:
-    """max |<R_i, R_j>|, i != j; of one whole transform every product occurs, up to sign, with the first column."""
+    """Max |<R_i, R_j>|, i != j; of one whole transform every product occurs, up to sign, with the first column."""
     R = draw(case.family, d=case.d, b=case.b, key=key).desketch(np.eye(case.b, dtype=np.float32))
     if case.family == "srht":
         return float(np.abs(R[:, 0] @ R[:, 1:]).max())

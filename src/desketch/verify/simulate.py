@@ -73,7 +73,10 @@ class Round:
 
 
 def walk(objective: Objective, draws: Draws, *, eta: Array, K: int, lag: int = 0) -> Iterator[Round]:
-    """K local steps of size ``eta`` (runs, 1) a round; ``lag`` = 1 de-sketches with the next round's R, as printed."""
+    """K local steps of size ``eta`` (runs, 1) a round; ``lag`` = 1 de-sketches with the next round's R, as printed.
+
+    The arrays U and G of a round are overwritten by the next one.
+    """
     W = np.broadcast_to(objective.w0, (draws.R.shape[0], len(objective.w0))).copy()
     U = np.empty((K + 1, objective.N, *W.shape))
     G = np.empty((K, objective.N, *W.shape))
@@ -100,7 +103,8 @@ class Trace:
 
 def run(objective: Objective, draws: Draws, *, eta: Array, K: int, lag: int = 0) -> Trace:
     """`walk`, measured after every round."""
-    rows, local_sum, round_sum = [], np.zeros(1), np.zeros(1)
+    rows: list[tuple[Array, ...]] = []
+    local_sum, round_sum = np.zeros(1), np.zeros(1)
     for t, step in enumerate(walk(objective, draws, eta=eta, K=K, lag=lag)):
         if not rows:
             rows, round_sum = [measure(objective, step.W, step.W, step.W)], step.W
