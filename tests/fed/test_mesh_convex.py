@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from desketch.verify.objectives import objectives
 from desketch.fed.channel import SketchChannel
 from desketch.fed.client import ClientData, LocalWork
 from desketch.fed.engine import Engine
@@ -15,6 +14,7 @@ from desketch.fed.topology import build_topology
 from desketch.fed.tree_mesh import TreeMesh
 from desketch.keys import Key
 from desketch.theory.convergence import theorem
+from desketch.verify.objectives import objectives
 
 D, B, K, T, N = 12, 4, 5, 40, 4
 CONVEX = [o for o in objectives(D) if o.problem.mu]

@@ -2,8 +2,9 @@
 
 ``thm:communication_kstep_convex2`` (strongly convex) takes K = 1, eta = min{1/(8(1+alpha)L), sqrt(mu eps/2)/(2 L
 sigma)} and T = log(L D²/eps)/(mu eta); ``thm:communication_kstep_convex`` takes K eta = min{1/(8(1+alpha)L),
-sqrt(eps/L)/(8 sigma)} and T = 8 D²/(eta K eps). The claimed O(·) is of N b T numbers at alpha = O(d), that is b = 1, and is checked
-there with the constants that this choice gives: 16 and 128 times ``theory.communication.order_of_growth``.
+sqrt(eps/L)/(8 sigma)} and T = 8 D²/(eta K eps). The claimed O(·) is of N b T numbers at alpha = O(d), that is b = 1,
+and is checked there with the constants that this choice gives: 16 and 128 times
+``theory.communication.order_of_growth``.
 """
 
 from __future__ import annotations

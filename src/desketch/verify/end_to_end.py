@@ -98,7 +98,7 @@ def check_federation(
     """Those of ``cases`` that cover the run, on runs of `desketch.fed`."""
     traces: dict[float, Trace] = {}
     for case in cases:
-        covered = rounded(case.statement, objective, wire) if case.applies(objective.problem, K) else None
+        covered = rounded(case.statement, objective, wire, K) if case.applies(objective.problem, K) else None
         if covered is None:
             continue
         eta = float(case.eta(objective.problem, covered.alpha, K))
@@ -112,7 +112,7 @@ def _compare(
     case: Case, covered: Rounded, objective: Objective, wire: Wire, trace: Trace, *, K: int, eta: float, rounds: int
 ) -> Row:
     statement = case.statement
-    bound = np.array([covered.bound(K=K, eta=eta, T=t) for t in compared_rounds(rounds)])
+    bound = np.array([covered.bound(eta=eta, T=t) for t in compared_rounds(rounds)])
     samples = case.samples(case.measured(trace))
     setting = f"{objective.setting}, K={K}, eta=1/({case.divisor}(1+alpha)LK), {_size(wire)}"
     corrected = statement.form == "corrected"

@@ -26,11 +26,12 @@ class Rounded:
 
     statement: Theorem
     problem: Problem
+    K: int
     alpha: float
 
-    def bound(self, *, K: int, eta: float, T: int) -> float:
+    def bound(self, *, eta: float, T: int) -> float:
         """The right-hand side after T rounds."""
-        return self.statement.bound(self.problem, alpha=self.alpha, K=K, eta=eta, T=T)
+        return self.statement.bound(self.problem, alpha=self.alpha, K=self.K, eta=eta, T=T)
 
 
 def wire_alpha(wire: Wire, clients: int) -> float:
@@ -39,8 +40,8 @@ def wire_alpha(wire: Wire, clients: int) -> float:
     return alpha_on_the_wire(alpha, CODECS[wire.codec], 1 if wire.codec in _ALIKE else clients)
 
 
-def rounded(statement: Theorem, objective: Objective, wire: Wire) -> Rounded | None:
-    """The statement for this codec, or None where none covers it."""
+def rounded(statement: Theorem, objective: Objective, wire: Wire, K: int) -> Rounded | None:
+    """The statement for this codec and K local steps, or None where it does not cover them."""
     if objective.heterogeneous and CODECS[wire.codec].omega:
         return None
-    return Rounded(statement, objective.problem, wire_alpha(wire, objective.N))
+    return Rounded(statement, objective.problem, K, wire_alpha(wire, objective.N))

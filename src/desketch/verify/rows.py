@@ -2,12 +2,12 @@
 
 *Sampled*: a bound on a mean holds when mean - 3.3 standard errors <= bound in every round. *Exact*: when the
 expectation is at most the bound up to rounding. These two were fixed before any result was seen. *One round*: a
-statement about the expectation over one round's sketch, both sides of which belong to a run; the mean of left/right over
-all rounds and runs is at most 1 within 4.5 standard errors (given the past, each round is an independent trial; the
-limit is wider because there are many of them and many are equalities). *Every run*: the left side is at most the right in every run, round and step up to
-rounding; an identity, when the two sides differ by rounding only. ``worst_ratio`` is measured/bound where the statement
-is pressed hardest. One cut came later: what has fallen below 1e-12 of its largest value is left out, since rounding
-errors exceed it there.
+statement about the expectation over one round's sketch, both sides of which belong to a run; the mean of left/right
+over all rounds and runs is at most 1 within 4.5 standard errors (given the past, each round is an independent trial;
+the limit is wider because there are many of them and many are equalities). *Every run*: the left side is at most the
+right in every run, round and step up to rounding; an identity, when the two sides differ by rounding only.
+``worst_ratio`` is measured/bound where the statement is pressed hardest. One cut came later: what has fallen below
+1e-12 of its largest value is left out, since rounding errors exceed it there.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import NamedTuple
 
 from desketch.keys import Key
@@ -82,7 +82,6 @@ class Step(NamedTuple):
 
 def verify(scale: Scale, *, seed: int = 2023, progress: Callable[[str], None] = lambda _: None) -> Iterator[Row]:
     """Every check, then every counter-example."""
-    progress("drawing sketches")
     plan = steps(scale, seed=seed)
     for i, step in enumerate(plan, 1):
         progress(f"{i}/{len(plan)} {step.name}")
@@ -90,33 +89,37 @@ def verify(scale: Scale, *, seed: int = 2023, progress: Callable[[str], None] = 
 
 
 def steps(scale: Scale, *, seed: int = 2023) -> list[Step]:
-    """The parts, in order; the simulated runs share one set of drawn sketches."""
+    """The parts, in order; the simulated runs share one set of sketches, drawn when the first of them is run."""
     key, size = Key(seed).fold_in("verify"), {"d": scale.d, "b": scale.b}
-    draws = draw_sketches(FAMILIES, **size, seeds=scale.seeds, rounds=scale.rounds, key=key)
+
+    @cache
+    def draws() -> Draws:
+        return draw_sketches(FAMILIES, **size, seeds=scale.seeds, rounds=scale.rounds, key=key)
+
     return [
-        Step("moments of a sketch", partial(check_moments, draws)),
-        Step("tails of a sketch", partial(check_tails, draws)),
-        *_simulated(scale, draws),
+        Step("moments of a sketch", lambda: check_moments(draws())),
+        Step("tails of a sketch", lambda: check_tails(draws())),
+        *(step for o in objectives(scale.d) for K in scale.local_steps for step in _simulated(scale, draws, o, K)),
         *(
             Step(f"curved alpha, K={K}", partial(check_curved, FAMILIES, **size, K=K, rounds=scale.exact_rounds))
             for K in scale.local_steps
         ),
         *_corollaries(scale),
         *_shipped(scale, key.fold_in("shipped")),
-        Step("counter-examples", partial(refute, draws)),
+        Step("counter-examples", lambda: refute(draws())),
     ]
 
 
-def _simulated(scale: Scale, draws: Draws) -> Iterator[Step]:
-    short = replace(draws, R=draws.R[:, : scale.lemma_rounds])
-    for objective in objectives(scale.d):
-        for K in scale.local_steps:
-            name = f"{objective.setting}, K={K}"
-            yield Step(f"theorems: {name}", partial(check_runs, objective, draws, K=K))
-            yield Step(f"lemmas: {name}", partial(check_lemmas, objective, short, K=K))
-            if isinstance(objective, Quadratic):
-                exact = partial(check_exact, objective, FAMILIES, b=scale.b, K=K, rounds=scale.exact_rounds)
-                yield Step(f"exact expectations: {name}", exact)
+def _simulated(scale: Scale, draws: Callable[[], Draws], objective: Objective, K: int) -> Iterator[Step]:
+    def lemmas() -> Iterator[Row]:
+        return check_lemmas(objective, replace(draws(), R=draws().R[:, : scale.lemma_rounds]), K=K)
+
+    name = f"{objective.setting}, K={K}"
+    yield Step(f"theorems: {name}", lambda: check_runs(objective, draws(), K=K))
+    yield Step(f"lemmas: {name}", lemmas)
+    if isinstance(objective, Quadratic):
+        exact = partial(check_exact, objective, FAMILIES, b=scale.b, K=K, rounds=scale.exact_rounds)
+        yield Step(f"exact expectations: {name}", exact)
 
 
 def _corollaries(scale: Scale) -> Iterator[Step]:
