@@ -71,7 +71,7 @@ def test_another_sketch_on_the_way_down_is_noticed(monkeypatch):
     monkeypatch.setattr(SketchChannel, "decode_broadcast", lambda self, t, frame: _swapped(self, t, frame, honest))
     (row,) = check_update_rule(DIFFERENT[1], _wire("ams"), K=3, rounds=4, key=KEY)
     assert not row.holds
-    (row, *_) = check_federation(EQUAL[0], _wire("ams"), cases=LONGEST, K=5, rounds=15, seeds=3, key=KEY)
+    (row, *_) = check_federation(EQUAL[0], _wire("ams"), cases=LONGEST, K=5, rounds=8, seeds=8, key=KEY)
     assert not row.holds
 
 
@@ -88,7 +88,7 @@ def test_runs_with_equal_clients_stay_below_the_bounds(objective, K, codec):
     rows = [
         row
         for name in ("srht", "countsketch", "sparse2")
-        for row in check_federation(objective, _wire(name, codec), cases=LONGEST, K=K, rounds=10, seeds=3, key=KEY)
+        for row in check_federation(objective, _wire(name, codec), cases=LONGEST, K=K, rounds=6, seeds=6, key=KEY)
     ]
     assert rows
     assert [row for row in rows if not row.holds] == []
@@ -96,7 +96,7 @@ def test_runs_with_equal_clients_stay_below_the_bounds(objective, K, codec):
 
 @pytest.mark.parametrize("objective", DIFFERENT, ids=lambda o: o.setting)
 def test_runs_with_different_clients_stay_below_the_bounds(objective):
-    rows = list(check_federation(objective, _wire("srht"), K=5, rounds=15, seeds=3, key=KEY))
+    rows = list(check_federation(objective, _wire("srht"), K=5, rounds=8, seeds=8, key=KEY))
     assert rows
     assert [row for row in rows if not row.holds] == []
 

@@ -1,21 +1,24 @@
 """Row: one statement compared with one experiment, and the rule by which it passes.
 
-*Sampled*: a bound on a mean holds when mean - 3.3 standard errors <= bound in every round. *Exact*: when the
-expectation is at most the bound up to rounding. These two were fixed before any result was seen. *One round*: a
-statement about the expectation over one round's sketch, both sides of which belong to a run; the mean of left/right
-over all rounds and runs is at most 1 within 4.5 standard errors (given the past, each round is an independent trial;
-the limit is wider because there are many of them and many are equalities). *Every run*: the left side is at most the
-right in every run, round and step up to rounding; an identity, when the two sides differ by rounding only.
-``worst_ratio`` is measured/bound where the statement is pressed hardest. One cut came later: what has fallen below
-1e-12 of its largest value is left out, since rounding errors exceed it there.
+*Sampled*: a bound on a mean holds when mean - 3.3 standard errors <= bound in every round (as many as Student's t needs
+for the same certainty, where runs are few). *Exact*: when the expectation is at most the bound up to rounding. These
+two were fixed before any result was seen. *One round*: a statement about the expectation over one round's sketch, both
+sides of which belong to a run; the mean of left/right over all rounds and runs is at most 1 within 4.5 standard errors
+(given the past, each round is an independent trial; the limit is wider because there are many of them and many are
+equalities). *Every run*: the left side is at most the right in every run, round and step up to rounding; an identity,
+when the two sides differ by rounding only. ``worst_ratio`` is measured/bound where the statement is pressed hardest.
+One cut came later: what has fallen below 1e-12 of its largest value is left out, since rounding errors exceed it there.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
+from scipy.stats import norm as gauss
+from scipy.stats import t as student
 
 from desketch.verify.places import place
 
@@ -79,7 +82,7 @@ def sampled_row(theorem: str, setting: str, family: str, samples: Array, bound: 
     kept = bound >= _PRECISION * bound[0]
     samples, bound = samples[kept], bound[kept]
     mean, error = samples.mean(1), samples.std(1, ddof=1) / np.sqrt(samples.shape[1])
-    pressed = (mean - TOLERANCE * error) / bound
+    pressed = (mean - _allowance(TOLERANCE, samples.shape[1]) * error) / bound
     worst = int(np.argmax(pressed))
     holds = bool(pressed[worst] <= 1 + _ROUNDING)
     return _row(theorem, setting, family, mean[worst] / bound[worst], holds, "sampled", flags)
@@ -90,13 +93,14 @@ def one_round_row(theorem: str, setting: str, family: str, left: Array, right: A
     kept = right > _PRECISION * right.max()
     ratio = left[kept] / right[kept]
     error = ratio.std(ddof=1) / np.sqrt(ratio.size)
-    holds = bool(ratio.mean() - WIDE * error <= 1 + _ROUNDING)
+    holds = bool(ratio.mean() - _allowance(WIDE, ratio.size) * error <= 1 + _ROUNDING)
     return _row(theorem, setting, family, ratio.mean(), holds, "one round", flags)
 
 
 def unbiased_row(theorem: str, setting: str, family: str, samples: Array, target: float, **flags: bool) -> Row:
     """The mean of ``samples`` (draws,) should be ``target``; the ratio is the error over 4.5 standard errors."""
-    resolution = WIDE * float(samples.std(ddof=1)) / np.sqrt(samples.size) + _ROUNDING * (1 + abs(target))
+    error = float(samples.std(ddof=1)) / np.sqrt(samples.size)
+    resolution = _allowance(WIDE, samples.size) * error + _ROUNDING * (1 + abs(target))
     ratio = abs(float(samples.mean()) - target) / resolution
     return _row(theorem, setting, family, ratio, ratio <= 1, "sampled", flags)
 
@@ -128,6 +132,12 @@ def frequency_row(theorem: str, setting: str, family: str, failures: Array, delt
     rate = float(failures.mean())
     error = float(np.sqrt(max(rate * (1 - rate), 1e-12) / len(failures)))
     return _row(theorem, setting, family, rate / delta, rate - TOLERANCE * error <= delta, "sampled", flags)
+
+
+@cache
+def _allowance(normal: float, samples: int) -> float:
+    """How many estimated standard errors of ``samples`` give the certainty of ``normal`` true ones."""
+    return float(student.isf(gauss.sf(normal), samples - 1))
 
 
 def _row(
