@@ -31,7 +31,7 @@ class Scale:
     Simulated: ``seeds`` runs per family of ``rounds`` rounds at size d, b; lemmas on the first ``lemma_rounds``; exact
     recursions of ``exact_rounds``. Shipped: at ``shipped_d``, ``shipped_b``, where every family has its default layout
     (sparse2 needs 256 rows for it), ``shipped_seeds`` runs of ``shipped_rounds``, and ``messages`` over the wire.
-    ``thorough`` runs every objective with every codec and at every step size, not one in turn at the longest.
+    ``thorough`` ships every objective with every codec, and f32 at every step size, not one in turn at the longest.
     """
 
     d: int = 24
@@ -45,7 +45,7 @@ class Scale:
     shipped_b: int = 256
     shipped_seeds: int
     shipped_rounds: int
-    shipped_steps: tuple[int, ...] = (5,)
+    shipped_steps: tuple[int, ...] = (1, 5)
     messages: int
     thorough: bool
 
@@ -56,18 +56,17 @@ QUICK = Scale(
     lemma_rounds=10,
     exact_rounds=150,
     shipped_seeds=6,
-    shipped_rounds=8,
+    shipped_rounds=6,
     messages=40,
     thorough=False,
 )
 FULL = Scale(
-    seeds=64,
-    rounds=200,
+    seeds=48,
+    rounds=150,
     lemma_rounds=40,
-    exact_rounds=2000,
+    exact_rounds=1500,
     shipped_seeds=8,
-    shipped_rounds=20,
-    shipped_steps=(1, 5),
+    shipped_rounds=12,
     messages=200,
     thorough=True,
 )
@@ -135,28 +134,26 @@ def _corollaries(scale: Scale) -> Iterator[Step]:
 
 
 def _shipped(scale: Scale, key: Key) -> Iterator[Step]:
-    d, many = scale.shipped_d, scale.thorough
+    """Every family with every codec; where something is taken in turn, every value comes up with every codec."""
+    d, ks = scale.shipped_d, scale.shipped_steps
     equal, different = (large_objectives(d, heterogeneous=h) for h in (False, True))
     for f, family in enumerate(FAMILIES):
         for c, codec in enumerate(CODEC_TABLE):
-            wire = Wire(family=family, d=d, b=scale.shipped_b, codec=codec)
-            own = key.fold_in(family, codec)
+            wire, own = Wire(family=family, d=d, b=scale.shipped_b, codec=codec), key.fold_in(family, codec)
             yield Step(f"over the wire: {family}, {codec}", partial(check_wire, wire, rounds=scale.messages, key=own))
-            chosen = (
-                (*equal, *different) if many else (equal[(f + c) % len(equal)], different[(f + c) % len(different)])
-            )
-            for objective in chosen:
-                yield from _runs(scale, objective, wire, own)
+            chosen = range(len(equal)) if scale.thorough else [(f + c) % len(equal)]
+            for i in chosen:
+                for K in ks if codec == "f32" else [ks[(f + c + i) % len(ks)]]:
+                    yield from _runs(scale, equal[i], wire, K, own)
+                    yield from _runs(scale, different[i], wire, K, own)
 
 
-def _runs(scale: Scale, objective: Objective, wire: Wire, key: Key) -> Iterator[Step]:
-    for K in scale.shipped_steps:
-        name = f"{objective.setting}, K={K}, {wire.family}, {wire.codec}"
-        cases = CASES if scale.thorough and wire.codec == "f32" else LONGEST
-        T, seeds = scale.shipped_rounds, scale.shipped_seeds
-        runs = partial(check_federation, objective, wire, cases=cases, K=K, rounds=T, seeds=seeds, key=key)
-        yield Step(f"through fed: {name}", runs)
-        if wire.codec == "f32":
-            yield Step(
-                f"lem:update_rule, shipped: {name}", partial(check_update_rule, objective, wire, K=K, rounds=T, key=key)
-            )
+def _runs(scale: Scale, objective: Objective, wire: Wire, K: int, key: Key) -> Iterator[Step]:
+    name = f"{objective.setting}, K={K}, {wire.family}, {wire.codec}"
+    cases = CASES if scale.thorough and wire.codec == "f32" else LONGEST
+    T, seeds = scale.shipped_rounds, scale.shipped_seeds
+    runs = partial(check_federation, objective, wire, cases=cases, K=K, rounds=T, seeds=seeds, key=key)
+    yield Step(f"through fed: {name}", runs)
+    if wire.codec == "f32":
+        rule = partial(check_update_rule, objective, wire, K=K, rounds=T, key=key)
+        yield Step(f"lem:update_rule, shipped: {name}", rule)
