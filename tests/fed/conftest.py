@@ -74,11 +74,12 @@ def build() -> Callable[..., Federation]:
         channel = options.pop("channel", None) or SketchChannel(
             d=model.d, b=32, key=Key(3), codec=options.pop("codec", "int4"), run=9
         )
+        visit = options.pop("visit", None)
         return Federation(
             clients=data,
             channel=channel,
             optimizer=make_optimizer(optimizer, eta_global=eta_global),
-            engine=make_engine(model, (x[:2], y[:2]), name=engine, privacy=options.get("privacy")),
+            engine=make_engine(model, (x[:2], y[:2]), name=engine, privacy=options.get("privacy"), visit=visit),
             w0=model.flatten(),
             work=options.pop("work", LocalWork(steps=3, eta=0.1, batch=8, seed=1)),
             evaluate=lambda w: model.evaluate(w, x, y),

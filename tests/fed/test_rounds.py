@@ -27,6 +27,8 @@ from desketch.fed import (
     make_optimizer,
     run,
 )
+from desketch.fed.client import batch_indices
+from desketch.fed.iterates import LocalIterates
 
 Build = Callable[..., Federation]
 
@@ -202,3 +204,27 @@ def test_averages_are_means_of_the_iterates(build: Build) -> None:
             run(f, rounds=t)
             iterates.append(f.server.replica.w.clone())
         torch.testing.assert_close(f.model_vector, torch.stack(iterates[-n:]).mean(0), rtol=1e-5, atol=1e-7)
+
+
+def test_the_theorems_w_bar_is_the_mean_over_clients_local_steps_and_rounds(build: Build) -> None:
+    """By hand: (1/KT) sum of the weighted means of u_c^{t,k}, k < K, from w^0 on; and it survives a resume."""
+    f = build(average=(average := LocalIterates()), visit=average.visit)
+    wbar = torch.zeros_like(f.w0, dtype=torch.float64)
+    for t in range(1, 4):
+        w = f.server.replica.w.clone()
+        total = sum(data.weight for data in f.clients)
+        for data in f.clients:
+            u = w.clone()
+            for index in batch_indices(f.work, t=t, client=data.client, examples=len(data.y)):
+                wbar += u.double() * data.weight / (total * f.work.steps * 3)
+                u -= f.work.eta * f.engine.model.gradient(u, data.x[index], data.y[index])
+        run(f, rounds=t)
+        if t == 2:
+            state, f = f.state_dict(), build(average=(average := LocalIterates()), visit=average.visit)
+            f.load_state_dict(state)
+    torch.testing.assert_close(f.model_vector, wbar.float(), rtol=1e-5, atol=1e-7)
+
+
+def test_local_iterates_come_from_the_loop_alone(build: Build) -> None:
+    with pytest.raises(InputError, match="local iterates"):
+        build(engine="mlp", visit=lambda u, weight: None)

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +19,10 @@ from desketch.fed.channel import Channel, SketchChannel
 from desketch.fed.mechanism import Privacy
 from desketch.fed.model import FlatModel
 
-__all__ = ["ClientData", "LocalWork", "batch_indices", "client_round", "local_update"]
+__all__ = ["ClientData", "LocalWork", "Visit", "batch_indices", "client_round", "local_update"]
+
+
+Visit = Callable[[Tensor, float], None]  # a local iterate, and its client's weight
 
 
 @dataclass(frozen=True)
@@ -64,9 +68,16 @@ def batch_indices(work: LocalWork, *, t: int, client: int, examples: int) -> Ten
 
 
 def local_update(
-    model: FlatModel, w: Tensor, data: ClientData, work: LocalWork, *, t: int, privacy: Privacy | None = None
+    model: FlatModel,
+    w: Tensor,
+    data: ClientData,
+    work: LocalWork,
+    *,
+    t: int,
+    privacy: Privacy | None = None,
+    visit: Visit | None = None,
 ) -> Tensor:
-    """Δw_c(t): the change that K local steps make to w."""
+    """Δw_c(t): the change that K local steps make to w; ``visit`` is shown u^{t,k} for every k < K."""
     u = w.clone()
     if privacy and privacy.step:
         for _ in range(work.steps):
@@ -76,6 +87,8 @@ def local_update(
         if model.draws_noise:
             torch.manual_seed(hash((work.seed, data.client, t)))
         for index in batch_indices(work, t=t, client=data.client, examples=len(data.y)):
+            if visit:
+                visit(u, data.weight)
             u.sub_(model.gradient(u, data.x[index], data.y[index]), alpha=work.eta)
     return u.sub_(w)
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from desketch.fed.channel import Channel
-from desketch.fed.client import ClientData, LocalWork, batch_indices, local_update
+from desketch.fed.client import ClientData, LocalWork, Visit, batch_indices, local_update
 from desketch.fed.mechanism import Privacy
 from desketch.fed.model import FlatModel
 
@@ -54,13 +54,13 @@ def cohort_frames(
 class LoopEngine(Engine):
     """One client after the other."""
 
-    def __init__(self, model: FlatModel, privacy: Privacy | None = None) -> None:
+    def __init__(self, model: FlatModel, privacy: Privacy | None = None, visit: Visit | None = None) -> None:
         super().__init__(model)
-        self.privacy = privacy
+        self.privacy, self.visit = privacy, visit
 
     def updates(self, w: Tensor, cohort: Sequence[ClientData], work: LocalWork, *, t: int) -> Tensor:
         """`local_update` of every client."""
-        rows = [local_update(self.model, w, data, work, t=t, privacy=self.privacy) for data in cohort]
+        rows = [local_update(self.model, w, data, work, t=t, privacy=self.privacy, visit=self.visit) for data in cohort]
         return torch.stack(rows) if rows else w.new_empty(0, self.model.d)
 
 

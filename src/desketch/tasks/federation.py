@@ -22,6 +22,7 @@ from desketch.fed import (
     make_optimizer,
 )
 from desketch.fed.gossip_mesh import GossipMesh
+from desketch.fed.iterates import LocalIterates
 from desketch.fed.mesh import Failures, Mesh
 from desketch.fed.topology import build_topology
 from desketch.fed.tree_mesh import TreeMesh
@@ -94,15 +95,19 @@ class Setup:
     def federation(self, *, channel: Channel | None = None, privacy: Privacy | None = None) -> Federation:
         """The parties, ready for `desketch.fed.run`; another channel makes it another method."""
         c = self.config
+        average = make_average(c.average)
+        visit = average.visit if isinstance(average, LocalIterates) else None
         return Federation(
             clients=self.clients,
             channel=channel or self.channel(privacy),
             optimizer=make_optimizer(c.server, eta_global=c.eta_global, beta=c.momentum),
-            engine=make_engine(self.model, (self.clients[0].x[:2], self.clients[0].y[:2]), privacy=privacy),
+            engine=make_engine(
+                self.model, (self.clients[0].x[:2], self.clients[0].y[:2]), privacy=privacy, visit=visit
+            ),
             w0=self.model.flatten(),
             work=self.work,
             attendance=self.attendance,
-            average=make_average(c.average),
+            average=average,
             privacy=privacy,
             evaluate=self.evaluate,
             evaluate_every=c.evaluate_every,
