@@ -99,13 +99,12 @@ def _table(hardest: list[Row], failed: list[Row], spent: float) -> None:
     from desketch.verify.places import place
 
     table = Table(title="hardest case of every statement (measured / bound)")
-    for name in ("statement", "in the paper", "form", "checks", "ratio", "verdict", "hardest case"):
+    for name in ("statement", "in the paper", "checks", "ratio", "verdict", "hardest case"):
         table.add_column(name, justify="right" if name in ("checks", "ratio") else "left", overflow="fold")
     for row in hardest:
-        form = "corrected" if row.corrected else "as printed"
         case = f"{row.family}, {row.method}: {row.setting}"
         ratio = f"{row.worst_ratio:.3g}"
-        table.add_row(row.theorem, place(row.theorem), form, str(row.checks), ratio, _verdict(row), case)
+        table.add_row(row.theorem, place(row.theorem), str(row.checks), ratio, _verdict(row), case)
     console = Console()
     console.print(table)
     console.print(f"{sum(r.checks for r in hardest)} checks, {len(failed)} not as expected, {spent:.0f} s of CPU")
@@ -115,7 +114,7 @@ def _table(hardest: list[Row], failed: list[Row], spent: float) -> None:
 
 def _verdict(row: Row) -> str:
     colour = "red" if not row.as_expected else "yellow" if row.refuted else "green"
-    return f"[{colour}]{row.verdict}[/]"
+    return f"[{colour}]{row.verdict}[/] {'corrected' if row.corrected else 'as printed'}"
 
 
 def _functions(json_to: str | None) -> None:
