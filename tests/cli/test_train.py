@@ -122,3 +122,16 @@ def test_a_killed_run_resumes_bit_for_bit(tmp_path: Path, sent: signal.Signals) 
     different = {"seconds"}
     one, two = json.loads(out), json.loads(again)
     assert {k: v for k, v in one.items() if k not in different} == {k: v for k, v in two.items() if k not in different}
+
+
+@pytest.mark.parametrize("full", ["full", "0"])
+def test_full_gradients_and_the_theorems_average_from_the_command_line(tmp_path, full):
+    arguments = ["--model", "softmax", "--clients", "2", "--local-steps", "2", "--rounds", "2", "--average", "local"]
+    code, _, err = _train(*arguments, "--batch-size", full, "--out", "run", "--json", "-", cwd=tmp_path)
+    assert code == 0, err
+    saved = (tmp_path / "run" / "config.yaml").read_text()
+    assert "batch_size: null" in saved
+    assert "average: local" in saved
+    code, _, err = _train(*arguments, "--topology", "ring", "--out", "other", cwd=tmp_path)
+    assert code != 0
+    assert "only the in-process engine" in err

@@ -76,8 +76,8 @@ def build() -> Callable[..., Federation]:
             d=model.d, b=32, key=Key(3), codec=options.pop("codec", "int4"), run=9
         )
         work = options.pop("work", LocalWork(steps=3, eta=0.1, batch=8, seed=1))
-        privacy = options.get("privacy")
-        trainer = make_engine(model, (x[:2], y[:2]), name=engine, privacy=privacy)
+        privacy, visit = options.get("privacy"), options.pop("visit", None)
+        trainer = make_engine(model, (x[:2], y[:2]), name=engine, privacy=privacy, visit=visit)
         return Federation(
             clients=tensor_clients(data, trainer, work, privacy=privacy),
             channel=channel,

@@ -28,6 +28,8 @@ from desketch.fed import (
     make_optimizer,
     run,
 )
+from desketch.fed.iterates import LocalIterates
+from desketch.fed.local import batch_indices
 
 Build = Callable[..., Federation]
 
@@ -211,9 +213,33 @@ def test_options_of_the_family_are_agreed_beforehand_and_decide_every_r_t() -> N
         for options in ({}, {"transform": "fourier"}, {"transform": "fourier"})
     )
     (frame,) = fourier.encode_updates(4, g[None], clients=[0], weights=[1.0])
-    step = other.server_step(4, {0: frame})
+    step = other.aggregate(4, {0: frame})
     assert step.broadcast is not None
     R = draw("srht", d=100, b=50, key=Key(3).fold_in("round", 4), transform="fourier")
     torch.testing.assert_close(other.decode_broadcast(4, step.broadcast).vector, R.desketch(R.sketch(g)))
     wrong = hadamard.decode_broadcast(4, step.broadcast).vector
     assert float((wrong - R.desketch(R.sketch(g))).norm()) > 0.5
+
+
+def test_the_theorems_w_bar_is_the_mean_over_clients_local_steps_and_rounds(build: Build) -> None:
+    """By hand: (1/KT) sum of the weighted means of u_c^{t,k}, k < K, from w^0 on; and it survives a resume."""
+    f = build(average=(average := LocalIterates()), visit=average.visit)
+    wbar = torch.zeros_like(f.w0, dtype=torch.float64)
+    for t in range(1, 4):
+        w = f.server.replica.w.clone()
+        total = sum(client.weight for client in f.clients)
+        for client in f.clients:
+            u, data, work, model = w.clone(), client.data, client.crew.work, client.crew.engine.model
+            for index in batch_indices(work, t=t, client=data.client, examples=len(data.y)):
+                wbar += u.double() * data.weight / (total * work.steps * 3)
+                u -= work.eta * model.gradient(u, data.x[index], data.y[index])
+        run(f, rounds=t)
+        if t == 2:
+            state, f = f.state_dict(), build(average=(average := LocalIterates()), visit=average.visit)
+            f.load_state_dict(state)
+    torch.testing.assert_close(f.model_vector, wbar.float(), rtol=1e-5, atol=1e-7)
+
+
+def test_local_iterates_come_from_the_loop_alone(build: Build) -> None:
+    with pytest.raises(InputError, match="local iterates"):
+        build(engine="mlp", visit=lambda u, weight: None)

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from desketch.cli.verification.objectives import objectives
 from desketch.fed.channel import SketchChannel
 from desketch.fed.engine import Engine
 from desketch.fed.local import ClientData, LocalWork
@@ -16,6 +15,7 @@ from desketch.mesh.rounds import run_mesh
 from desketch.mesh.topology import build_topology
 from desketch.mesh.tree import TreeMesh
 from desketch.theory.convergence import theorem
+from desketch.verify.objectives import objectives
 
 D, B, K, T, N = 12, 4, 5, 40, 4
 CONVEX = [o for o in objectives(D) if o.problem.mu]

@@ -59,6 +59,10 @@ def test_flags_win_over_the_file_and_dp_merges(tmp_path):
         ({"dp": {**DP, "unit": "example"}}, "needs local_steps 1"),
         ({"dp": 3}, "dp"),
         ({"gossip_steps": 3}, "set topology too"),
+        ({"batch_size": "half"}, "batch_size"),
+        ({"average": "local", "engine": "flower-sim"}, "only the in-process engine"),
+        ({"average": "local", "topology": "ring"}, "only the in-process engine"),
+        ({"average": "local", "dp": DP}, "must not be released"),
     ],
 )
 def test_bad_settings_are_refused(settings, reason):
@@ -102,6 +106,11 @@ def test_sketch_size_group_and_identity():
     assert RunConfig().group is None
     assert RunConfig(rounds=9, out="x").identity() == RunConfig().identity()
     assert RunConfig(seed=9).identity() != RunConfig().identity()
+
+
+def test_the_full_gradient_has_a_name(tmp_path):
+    (tmp_path / "a.yaml").write_text("batch_size: full\n")
+    assert RunConfig.load(tmp_path / "a.yaml") == RunConfig(batch_size=None) == RunConfig.load(batch_size="full")
 
 
 def test_is_frozen():

@@ -25,7 +25,7 @@ def train(
     rounds: int | None = typer.Option(None, help="Rounds T."),
     local_steps: int | None = typer.Option(None, help="Local steps K of a round."),
     eta_local: float | None = typer.Option(None, help="Step size of the local steps."),
-    batch_size: int | None = typer.Option(None, help="Examples of a local step; 0: the full gradient."),
+    batch_size: str | None = typer.Option(None, help="Examples of a local step; full: the full gradient."),
     family: str | None = typer.Option(None, help="Sketch family."),
     compression: float | None = typer.Option(None, help="d / b."),
     b: int | None = typer.Option(None, "--b", help="Sketch size; overrides the compression."),
@@ -34,7 +34,7 @@ def train(
     server: str | None = typer.Option(None, help="Server optimiser: sgd, momentum, nesterov, adam or amsgrad."),
     eta_global: str | None = typer.Option(None, help="Server step size: auto or a number."),
     momentum: float | None = typer.Option(None, help="Beta of the server optimiser."),
-    average: str | None = typer.Option(None, help="Evaluate the mean of the last n iterates, or of 'all'."),
+    average: str | None = typer.Option(None, help="Evaluate the mean of the last n rounds, 'all', or 'local' (w-bar)."),
     dp: str | None = typer.Option(None, help="Differential privacy: per-step or sketch-clip."),
     dp_unit: str | None = typer.Option(None, help="What is protected: client or example."),
     epsilon: float | None = typer.Option(None, help="Privacy budget, checked before every release."),
@@ -63,7 +63,7 @@ def train(
 ) -> None:
     """Train with the given settings; without any: digits, 20 clients, Dirichlet 0.5, SRHT at 30x, K = 20, 1 bit."""
     given = {name: value for name, value in locals().items() if name not in _NOT_SETTINGS}
-    given["batch_size"] = batch_size or None
+    given["batch_size"] = _number(batch_size, int) or ("full" if batch_size else None)  # 0 is full too
     given["eta_global"] = _number(eta_global, float)
     given["average"] = _number(average, int)
     given["capture"] = None if capture is None else _rounds(capture)
@@ -81,8 +81,6 @@ def train(
     from desketch.tasks import RunConfig
 
     settings = RunConfig.load(config, **{name: value for name, value in given.items() if value is not None})
-    if batch_size == 0:
-        settings = RunConfig(**{**settings.model_dump(), "batch_size": None})
     summary = train_run(
         settings, out=out, resume=resume, quiet=quiet or json_to == "-", table=json_to != "-" and not quiet
     )

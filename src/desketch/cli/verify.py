@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,14 +14,18 @@ import typer
 from desketch.cli.document import emit
 
 if TYPE_CHECKING:
-    from desketch.cli.verification.rows import Row
+    from desketch.verify.rows import Row
+
+_EVERY = 2.0  # seconds between plain lines of progress
 
 app = typer.Typer(help="Check every theorem against experiments; refute the printed statements that are false.")
 
 
 @app.command()
 def verify(
-    quick: bool = typer.Option(False, "--quick", help="Fewer runs and rounds: under a minute on one core."),
+    quick: bool = typer.Option(
+        False, "--quick", help="Fewer runs and rounds: under a minute of one core; without it under ten."
+    ),
     functions: bool = typer.Option(False, "--functions", help="Re-derive the paper's function table instead."),
     worst: bool = typer.Option(False, "--worst", help="Report only the hardest case of every statement."),
     seed: int = typer.Option(2023, help="Public key of the sketches."),
@@ -27,24 +35,50 @@ def verify(
     if functions:
         _functions(json_to)
         return
-    rows = _run(quick, seed, quiet=json_to == "-")
+    started = time.process_time()
+    rows = _run(quick, seed)
+    spent = time.process_time() - started
     failed = [row for row in rows if not row.as_expected]
     hardest = hardest_rows(rows)
-    shown = hardest if worst else rows
-    emit([row.as_dict() for row in shown], json_to, lambda: _table(hardest, failed))
+    document = {
+        "scale": "quick" if quick else "full",
+        "seed": seed,
+        "cpu_seconds": round(spent, 1),
+        "rows": [row.as_dict() for row in (hardest if worst else rows)],
+    }
+    emit(document, json_to, lambda: _table(hardest, failed, spent))
     if failed:
         raise typer.Exit(1)
 
 
-def _run(quick: bool, seed: int, *, quiet: bool) -> list[Row]:
+def _run(quick: bool, seed: int) -> list[Row]:
+    from desketch.verify.suite import FULL, QUICK
+    from desketch.verify.suite import verify as stream
+
+    with _progress() as progress:
+        return list(stream(QUICK if quick else FULL, seed=seed, progress=progress))
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str], None]]:
+    """On stderr: one line that changes at a terminal; where it is piped, a plain line every few seconds."""
     from rich.console import Console
 
-    from desketch.cli.verification.suite import FULL, QUICK
-    from desketch.cli.verification.suite import verify as stream
+    console, started, last = Console(stderr=True), time.monotonic(), -_EVERY
 
-    console = Console(stderr=True, quiet=quiet)
+    def line(message: str) -> None:
+        nonlocal last
+        now = time.monotonic() - started
+        if now - last >= _EVERY:
+            last = now
+            sys.stderr.write(f"{now:5.0f} s  {message}\n")
+            sys.stderr.flush()
+
+    if not console.is_terminal:
+        yield line
+        return
     with console.status("starting") as status:
-        return list(stream(QUICK if quick else FULL, seed=seed, progress=status.update))
+        yield status.update
 
 
 def hardest_rows(rows: list[Row]) -> list[Row]:
@@ -58,28 +92,29 @@ def hardest_rows(rows: list[Row]) -> list[Row]:
     ]
 
 
-def _table(hardest: list[Row], failed: list[Row]) -> None:
+def _table(hardest: list[Row], failed: list[Row], spent: float) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from desketch.verify.places import place
+
     table = Table(title="hardest case of every statement (measured / bound)")
-    for name in ("statement", "form", "checks", "ratio", "verdict", "where"):
+    for name in ("statement", "in the paper", "checks", "ratio", "verdict", "hardest case"):
         table.add_column(name, justify="right" if name in ("checks", "ratio") else "left", overflow="fold")
     for row in hardest:
-        form = "corrected" if row.corrected else "as printed"
-        where = f"{row.family}, {row.method}: {row.setting}"
-        table.add_row(row.theorem, form, str(row.checks), f"{row.worst_ratio:.3g}", _verdict(row), where)
+        case = f"{row.family}, {row.method}: {row.setting}"
+        ratio = f"{row.worst_ratio:.3g}"
+        table.add_row(row.theorem, place(row.theorem), str(row.checks), ratio, _verdict(row), case)
     console = Console()
     console.print(table)
-    console.print(f"{sum(r.checks for r in hardest)} checks, {len(failed)} not as expected")
+    console.print(f"{sum(r.checks for r in hardest)} checks, {len(failed)} not as expected, {spent:.0f} s of CPU")
     for row in failed:
         console.print(f"  {row.theorem} | {row.family} | {row.setting} | ratio {row.worst_ratio:.4g}", style="red")
 
 
 def _verdict(row: Row) -> str:
-    if not row.as_expected:
-        return "[red]VIOLATED[/]" if not row.refuted else "[red]not refuted[/]"
-    return "[yellow]refuted[/]" if row.refuted else "[green]holds[/]"
+    colour = "red" if not row.as_expected else "yellow" if row.refuted else "green"
+    return f"[{colour}]{row.verdict}[/] {'corrected' if row.corrected else 'as printed'}"
 
 
 def _functions(json_to: str | None) -> None:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from desketch.core.flat import FlatModel
-from desketch.fed.local import ClientData, LocalWork, batch_indices, local_update
+from desketch.fed.local import ClientData, LocalWork, Visit, batch_indices, local_update
 from desketch.fed.mechanism import StepMechanism
 
 __all__ = ["Engine", "LoopEngine", "VmapEngine"]
@@ -40,13 +40,13 @@ class Engine(ABC):
 class LoopEngine(Engine):
     """One client after the other."""
 
-    def __init__(self, model: FlatModel, step: StepMechanism | None = None) -> None:
+    def __init__(self, model: FlatModel, step: StepMechanism | None = None, visit: Visit | None = None) -> None:
         super().__init__(model)
-        self.step = step
+        self.step, self.visit = step, visit
 
     def updates(self, w: Tensor, cohort: Sequence[ClientData], work: LocalWork, *, t: int) -> Tensor:
         """`local_update` of every client."""
-        rows = [local_update(self.model, w, data, work, t=t, step=self.step) for data in cohort]
+        rows = [local_update(self.model, w, data, work, t=t, step=self.step, visit=self.visit) for data in cohort]
         return torch.stack(rows) if rows else w.new_empty(0, self.model.d)
 
 

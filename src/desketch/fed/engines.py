@@ -14,6 +14,7 @@ from torch.nn.modules.conv import _ConvNd
 from desketch.core.flat import FlatModel
 from desketch.errors import InputError
 from desketch.fed.engine import Engine, LoopEngine, VmapEngine
+from desketch.fed.local import Visit
 from desketch.fed.mechanism import Privacy
 from desketch.fed.mlp_engine import MlpEngine, is_mlp
 
@@ -23,13 +24,23 @@ ENGINES = ("auto", "mlp", "vmap", "loop")
 
 
 def make_engine(
-    model: FlatModel, sample: tuple[Tensor, Tensor], *, name: str = "auto", privacy: Privacy | None = None
+    model: FlatModel,
+    sample: tuple[Tensor, Tensor],
+    *,
+    name: str = "auto",
+    privacy: Privacy | None = None,
+    visit: Visit | None = None,
 ) -> Engine:
-    """Build an engine; ``sample`` is any small batch (x, y), on which torch.func is tried once."""
+    """Build an engine; ``sample`` is any small batch (x, y), on which torch.func is tried once.
+
+    Only the loop can show its local iterates to ``visit``.
+    """
     if name not in ENGINES:
         raise InputError(f"unknown engine {name!r}; choose one of {', '.join(ENGINES)}")
-    if name == "loop" or model.draws_noise or (privacy and privacy.step):
-        return LoopEngine(model, privacy.step if privacy else None)
+    if visit and name not in ("auto", "loop"):
+        raise InputError(f"engine {name!r} does not show the clients' local iterates; use 'auto' or 'loop'")
+    if name == "loop" or visit or model.draws_noise or (privacy and privacy.step):
+        return LoopEngine(model, privacy.step if privacy else None, visit)
     if name in ("auto", "mlp") and is_mlp(model):
         return MlpEngine(model)
     if name == "mlp":

@@ -5,6 +5,7 @@ u^{t,k} = u^{t,k-1} - eta_local ∇f_c(u^{t,k-1}),  k = 1..K;      Δ_c(t) = u^{
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +16,9 @@ from desketch.core.flat import FlatModel
 from desketch.errors import InputError
 from desketch.fed.mechanism import StepMechanism
 
-__all__ = ["ClientData", "LocalWork", "batch_indices", "local_update", "stream"]
+__all__ = ["ClientData", "LocalWork", "Visit", "batch_indices", "local_update", "stream"]
+
+Visit = Callable[[Tensor, float], None]  # a local iterate, and its client's weight
 
 
 @dataclass(frozen=True, repr=False)
@@ -70,9 +73,19 @@ def batch_indices(work: LocalWork, *, t: int, client: int, examples: int) -> Ten
 
 
 def local_update(
-    model: FlatModel, w: Tensor, data: ClientData, work: LocalWork, *, t: int, step: StepMechanism | None = None
+    model: FlatModel,
+    w: Tensor,
+    data: ClientData,
+    work: LocalWork,
+    *,
+    t: int,
+    step: StepMechanism | None = None,
+    visit: Visit | None = None,
 ) -> Tensor:
-    """Δ_c(t): the change that K local steps make to w; ``step`` makes every one of them private."""
+    """Δ_c(t): the change that K local steps make to w.
+
+    ``step`` makes every one of them private; ``visit`` is shown u^{t,k} for every k < K.
+    """
     u = w.clone()
     if step is not None:
         for _ in range(work.steps):
@@ -82,5 +95,7 @@ def local_update(
         if model.draws_noise:
             torch.manual_seed(int(stream(work.seed, t=t, client=data.client).integers(2**63)))
         for index in batch_indices(work, t=t, client=data.client, examples=len(data.y)):
+            if visit:
+                visit(u, data.weight)
             u.sub_(model.gradient(u, data.x[index], data.y[index]), alpha=work.eta)
     return u.sub_(w)

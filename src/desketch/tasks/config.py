@@ -106,7 +106,7 @@ class RunConfig(_Strict):
     rounds: int = Field(60, ge=1, description="T")
     local_steps: int = Field(20, ge=1, description="K")
     eta_local: float = Field(0.1, gt=0, description="step size of the local steps")
-    batch_size: int | None = Field(32, ge=1, description="examples a local step; null: the full gradient")
+    batch_size: int | None = Field(32, ge=1, description="examples a local step; full (or null): the full gradient")
     # what crosses the wire
     family: str = Field("srht", description="sketch family")
     family_options: dict[str, Any] = Field(
@@ -122,7 +122,10 @@ class RunConfig(_Strict):
     )
     eta_global: float | Literal["auto"] = Field("auto", description="server step size, or auto")
     momentum: float | None = Field(None, ge=0, lt=1, description="beta; default 0.9, or 0.5 under the automatic step")
-    average: int | Literal["all"] = Field(10, description="evaluate the mean of the last n iterates, or of all (w-bar)")
+    average: int | Literal["all", "local"] = Field(
+        10,
+        description="evaluate the mean of the last n w, of all, or of all local iterates (w-bar)",
+    )
     dp: DpConfig | None = Field(None, description="differential privacy; none when absent")
     # without a server
     topology: str | None = Field(None, description="without a server: ring, grid, regular:4, ... or file:FILE")
@@ -147,6 +150,11 @@ class RunConfig(_Strict):
             raise ValueError(f"got {value!r}, expected one of {', '.join(table)}")
         return value
 
+    @field_validator("batch_size", mode="before")
+    @classmethod
+    def _full_gradient(cls, value: Any) -> Any:
+        return None if value == "full" else value
+
     @field_validator("eta_global")
     @classmethod
     def _positive_step(cls, value: float | str) -> float | str:
@@ -159,6 +167,11 @@ class RunConfig(_Strict):
         by_example = self.dp is not None and (self.dp.mechanism, self.dp.protects) == ("sketch-clip", "example")
         if by_example and self.local_steps != 1:
             raise ValueError(f"example-level sketch-clip needs local_steps 1, got {self.local_steps}; or use per-step")
+        if self.average == "local" and (self.engine != "in-process" or self.topology or self.dp):
+            raise ValueError(
+                "average local needs every client's local iterates: only the in-process engine has them, nobody does "
+                "without a server, and with dp they are what must not be released; use average all or a number"
+            )
         if self.topology is None and (self.protocol != "tree" or self.gossip_steps or self._failing):
             raise ValueError("protocol, gossip_steps and failure rates are settings of a topology: set topology too")
         if self.topology is not None and (self.dp or self.capture):

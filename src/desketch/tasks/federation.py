@@ -23,6 +23,8 @@ from desketch.fed import (
     make_optimizer,
     tensor_clients,
 )
+from desketch.fed.iterates import LocalIterates
+from desketch.fed.local import Visit
 from desketch.keys import Key
 from desketch.mesh.gossip import GossipMesh
 from desketch.mesh.rounds import Failures, Mesh
@@ -88,9 +90,10 @@ class Setup:
         c = self.config
         return Attendance(fraction=c.fraction, dropout=c.dropout, straggler=c.straggler, seed=c.seed)
 
-    def participants(self, privacy: Privacy | None) -> list[Participant]:
+    def participants(self, privacy: Privacy | None, visit: Visit | None = None) -> list[Participant]:
         """The clients, trained by the engine that fits the model, privately if ``privacy`` says so."""
-        engine = make_engine(self.model, (self.clients[0].x[:2], self.clients[0].y[:2]), privacy=privacy)
+        sample = self.clients[0].x[:2], self.clients[0].y[:2]
+        engine = make_engine(self.model, sample, privacy=privacy, visit=visit)
         return tensor_clients(self.clients, engine, self.work, privacy=privacy)
 
     def federation(self, *, channel: Channel | None = None, privacy: Privacy | None = None) -> Federation:
@@ -100,13 +103,15 @@ class Setup:
         """
         c = self.config
         privacy = privacy or self.privacy()
+        average = make_average(c.average)
+        visit = average.visit if isinstance(average, LocalIterates) else None
         return Federation(
-            clients=self.participants(privacy),
+            clients=self.participants(privacy, visit),
             channel=channel or self.channel(privacy),
             optimizer=make_optimizer(c.server, eta_global=c.eta_global, beta=c.momentum),
             w0=self.model.flatten(),
             attendance=self.attendance,
-            average=make_average(c.average),
+            average=average,
             privacy=privacy,
             evaluate=self.evaluate,
             evaluate_every=c.evaluate_every,

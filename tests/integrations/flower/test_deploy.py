@@ -21,8 +21,10 @@ def plan(tmp_path, **options):
     return Plan(folder=tmp_path / "run", config=RunConfig(clients=2, rounds=7, dp=DP), **options)
 
 
-def test_settings_survive_the_project(tmp_path):
-    deployment = plan(tmp_path)
+@pytest.mark.parametrize("batch_size", [16, None])
+def test_settings_survive_the_project(tmp_path, batch_size):
+    config = RunConfig(clients=2, rounds=7, dp=DP, batch_size=batch_size)
+    deployment = Plan(folder=tmp_path / "run", config=config)
     deployment.write(round_timeout=12.0)
     table = tomllib.loads((deployment.project / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
     assert set(table["components"]) == {"serverapp", "clientapp"}

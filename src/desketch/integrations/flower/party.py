@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
+from desketch.errors import ConfigError
 from desketch.fed.channel import SketchChannel
 from desketch.fed.client import Participant
 from desketch.fed.engine import LoopEngine
@@ -44,6 +45,8 @@ def read_settings(flat: Mapping[str, Any]) -> tuple[RunConfig, dict[str, float]]
 def agreement_of(setup: Setup) -> Agreement:
     """What the parties of a configured run share."""
     c, model = setup.config, setup.model
+    if c.average == "local":
+        raise ConfigError("average local needs local iterates, which never leave the clients; use all or a number")
     return Agreement(
         name=c.identity(),
         seed=c.seed,

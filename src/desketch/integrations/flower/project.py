@@ -80,8 +80,9 @@ def write_flower_home(home: Path, address: str, root_certificates: Path | None =
 
 
 def _given(config: RunConfig) -> dict[str, Any]:
-    """Every setting that Flower's table can hold: no nulls, no lists."""
-    return {name: value for name, value in config.model_dump(mode="json").items() if value not in (None, [], {})}
+    """Every setting that Flower's table can hold: no nulls, no lists; the full gradient by its name."""
+    settings = {**config.model_dump(mode="json"), "batch_size": config.batch_size or "full"}
+    return {name: value for name, value in settings.items() if value not in (None, [], {})}
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
