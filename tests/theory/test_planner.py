@@ -77,9 +77,9 @@ def test_growth_covers_the_ranges_and_the_worst_case_grows_linearly_in_d():
     assert bits[-1] / bits[2] == pytest.approx(1e4, rel=0.5)
     flat = [p.bits for p in grow(question, "curvature")["d"]]
     assert flat[-1] < 1.5 * flat[1]
-    assert [b / growth["N"][0].bits for b in [p.bits for p in growth["N"]]] == pytest.approx(
-        [10.0**i for i in range(6)], rel=0.2
-    )
+    each = [p.bits / n for p, n in zip(growth["N"], (10**i for i in range(1, 7)), strict=True)]
+    assert each == sorted(each, reverse=True)  # more clients average their rounding errors away
+    assert growth["N"][-1].codec == "sign1"
 
 
 def test_absentees_cost_downlink_up_to_the_whole_model():
