@@ -5,7 +5,7 @@ against the theorem's bound after those rounds; and every message format is run 
 the floor is reached within the test.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -168,9 +168,11 @@ def test_private_plans_end_below_their_bound():
     from desketch.privacy.mechanisms import SketchClipClients
     from desketch.privacy.noise import SeededNoiseNotPrivate
 
-    case, clip, z, rounds = bed(1.0), 60.0, 0.05, 80
+    start, clip, z, rounds = bed(1.0), 60.0, 0.05, 80
     p = plan(question(1.0, 1.0, 1, "int8", noise_multiplier=z, clip=clip))
     (statement,) = (t for t in theorems() if t.label == p.theorem)
+    at_optimum = replace(start.problem, distance=1e-3, gap=None)  # where noise is all there is
+    case = replace(start, problem=at_optimum, w0=torch.tensor(start.w_star, dtype=torch.float32))
     gaps = []
     for seed in range(4):
         parties = federation(case, family=p.family, b=p.b, codec=p.codec, K=1, eta=p.eta_local, seed=seed)
