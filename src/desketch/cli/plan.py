@@ -26,7 +26,8 @@ app = typer.Typer(help="Choose sketch, local steps, step sizes and codec for a t
 @app.command(name="plan")
 def plan_command(
     target_error: float | None = typer.Option(
-        None, help="Target: f - f* (convex), or |grad f|² (non-convex); 1 % of the start where constants are estimated."
+        None,
+        help="Target: f - f* (convex) or |grad f|² (non-convex); a tenth of the start where constants are estimated.",
     ),
     from_run: Path | None = typer.Option(None, help="Estimate the constants from a run folder of `desketch train`."),
     model: str | None = typer.Option(None, help="Estimate the constants for this model: softmax, mlp:H, cnn, ..."),

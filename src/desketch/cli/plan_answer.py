@@ -88,7 +88,7 @@ def _communication(question: Question, p: Plan) -> dict[str, Any]:
 
 
 def _notes(question: Question, best: Plan) -> list[str]:
-    notes = []
+    notes = ["rounds are what the theorems guarantee, not a forecast: training mostly takes far fewer"]
     if best.bias > BIAS_LIMIT:
         notes.append(
             f"warning: at b = {best.b} the one-bit code can be {best.bias:.0%} from unbiased, above the "

@@ -20,7 +20,7 @@ _DEFAULTS: dict[str, Any] = {
     "trace_ratio": None,
     "gradient_noise": 0.0,
 }
-_SHARE = 0.01  # the target error when none is given: this share of where the run starts
+_SHARE = 0.1  # the target error when none is given: this share of where the run starts
 
 
 @dataclass(frozen=True)
