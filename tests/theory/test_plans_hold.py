@@ -134,7 +134,7 @@ def test_plans_end_below_their_bound(het, target, K, codec):
 @pytest.mark.slow
 @pytest.mark.parametrize(("het", "target", "K", "codec"), GRID)
 def test_long_plans_end_below_their_bound(het, target, K, codec):
-    execute(bed(het), plan(question(het, target, K, codec)), cap=3000, seeds=4)
+    execute(bed(het), plan(question(het, target, K, codec)), cap=1000, seeds=4)
 
 
 @pytest.mark.parametrize("codec", CODECS)
