@@ -177,6 +177,35 @@ def test_floors_are_those_of_the_docs():
     assert theorem("local", "strongly-convex").bound(anywhere, **at) == pytest.approx(0.02 * V)
 
 
+@pytest.mark.parametrize("K", [2, 5])
+def test_floors_of_several_local_steps_are_those_of_the_docs(K):
+    """Strongly convex, convex and non-convex, term by term; without them the statement is the one without noise."""
+    noise = Noise(clients=5, gradient=0.7, uplink=0.3, downlink=0.2, echo=0.4, absence=0.1, release=0.6)
+    A, P, Q, n, nu2, delta2 = 3.0, 1.2, 1.4 * 0.3 / 5 + 1.2 * 0.1, 5, 0.49, 0.36
+    L, mu, sigma, G, eta = 2.0, 0.5, 1.5, 4.0, 0.002
+    H = sum(1 / k for k in range(1, K + 1))
+    x = eta * L * K
+    c = A * (P + 1.5 * Q) * x
+    S = 1.5 * (1 + 2 * c) / (1 - 3 * x**2) * eta**3 * L * K * (K - 1) ** 2 * sigma**2
+    S += A * Q * 3 * eta**2 * K**2 * sigma**2
+    S += eta**2 * nu2 * (K / n + (A * P - 1) * K * H / n + A * Q * K * H)
+    S += (
+        eta**3 * L * nu2 * (1 + 2 * c) / (1 - 3 * x**2) * sum(k * sum(1 / i for i in range(1, k + 1)) for k in range(K))
+    )
+    S += eta**2 * K**2 * 1.4 * delta2
+    at = {"alpha": A - 1, "K": K, "eta": eta, "noise": noise}
+    strong = Problem(L=L, mu=mu, sigma_star=sigma)
+    expected = L / 2 * S / (1 - (1 - mu * eta) ** K)
+    assert theorem("local", "strongly-convex").bound(strong, T=7, **at) == pytest.approx(expected)
+    q = 2 - 4 * c - 6 * x**2 * (1 + 2 * c) / (1 - 3 * x**2)
+    assert theorem("local", "convex").bound(replace(strong, mu=0.0), T=7, **at) == pytest.approx(S / (eta * K * q))
+    wander = G * 0.7 * sum(sqrt(k) for k in range(1, K)) / K
+    moved = A * (P + Q) * K * G**2 / 2 + A * (P / n + Q) * nu2 * H / 2 + K * 1.4 * delta2 / 2
+    expected = L * eta * (G**2 * (K - 1) / 2 + wander + moved)
+    rough = Problem(L=L, mu=None, gap=0.0, G=G)
+    assert theorem("local", "non-convex").bound(rough, T=7, **at) == pytest.approx(expected)
+
+
 @pytest.mark.parametrize(
     ("call", "match"),
     [
