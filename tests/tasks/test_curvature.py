@@ -45,6 +45,10 @@ def test_estimates_match_the_dense_hessian():
     half = float((gradients[0] - gradients[1]).norm()) / 2
     assert got.sigma_star == pytest.approx(half, rel=1e-4)
     assert got.distance == pytest.approx(float((w - w0).norm()))
+    assert got.zeta >= got.sigma_star
+    start = torch.stack([model.gradient(w0, x[:100], y[:100]), model.gradient(w0, x[100:], y[100:])]).mean(0)
+    assert got.gradient_square == pytest.approx(float(start.square().sum()), rel=1e-4)
+    assert got.gradient_noise == 0.0
     with pytest.raises(InputError, match="no client"):
         estimate_curvature(model, w0, w, [])
 
@@ -63,3 +67,15 @@ def test_a_run_without_weights_is_descended_and_one_with_weights_is_read(tmp_pat
     save_file({"other": torch.zeros(1)}, tmp_path / "model.safetensors")
     with pytest.raises(ConfigError, match="another model"):
         estimate_run(tmp_path)
+
+
+def test_mini_batch_noise_is_that_of_sampling_without_replacement():
+    task = load_task("digits")
+    model = FlatModel(build_model("softmax", task, seed=0))
+    w = model.flatten()
+    x, y = task.x_train[:60], task.y_train[:60]
+    each = torch.stack([model.gradient(w, x[i : i + 1], y[i : i + 1]) for i in range(60)])
+    variance = float((each - each.mean(0)).square().sum(1).sum() / 59)
+    got = estimate_curvature(model, w, w, [(x, y)], batch=10)
+    assert got.gradient_noise == pytest.approx((variance / 10 * (1 - 10 / 60)) ** 0.5, rel=0.15)
+    assert estimate_curvature(model, w, w, [(x, y)], batch=60).gradient_noise == pytest.approx(0.0, abs=1e-6)

@@ -1,4 +1,4 @@
-"""The constants of a finished (or only configured) run: its task, partition and model are rebuilt from config.yaml."""
+"""The constants of a run, finished or only configured: its task, partition and model are built as a run would."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from desketch.tasks.data import load_task
 from desketch.tasks.models import build_model
 from desketch.tasks.partitions import partition
 
-__all__ = ["estimate_run"]
+__all__ = ["WARM_STEPS", "estimate_config", "estimate_run"]
 
-_WARM_STEPS = 100
+WARM_STEPS = 100
 
 
 def estimate_run(folder: Path) -> Curvature:
@@ -25,17 +25,22 @@ def estimate_run(folder: Path) -> Curvature:
     file = folder / "config.yaml"
     if not file.is_file():
         raise ConfigError(f"no {file}: expected a run folder written by `desketch train`")
-    config = RunConfig.load(file)
+    return estimate_config(RunConfig.load(file), folder)
+
+
+def estimate_config(config: RunConfig, folder: Path | None = None) -> Curvature:
+    """Estimate for a run with these settings: at the weights saved in ``folder``, or after a short descent."""
     task = load_task(
         config.task, label=config.label, group=config.group, validation=config.validation, seed=config.seed
     )
     parts = partition(task, config.partition, config.clients, config.seed)
     model = FlatModel(build_model(config.model, task, seed=config.seed))
     w0 = model.flatten()
-    w = _saved_weights(folder, model)
+    w = _saved_weights(folder, model) if folder else None
     if w is None:
         w = _descend(model, w0, task.x_train, task.y_train, eta=config.eta_local)
-    return estimate_curvature(model, w0, w, [(task.x_train[p], task.y_train[p]) for p in parts])
+    clients = [(task.x_train[p], task.y_train[p]) for p in parts]
+    return estimate_curvature(model, w0, w, clients, batch=config.batch_size)
 
 
 def _saved_weights(folder: Path, model: FlatModel) -> Tensor | None:
@@ -54,7 +59,7 @@ def _saved_weights(folder: Path, model: FlatModel) -> Tensor | None:
 
 def _descend(model: FlatModel, w0: Tensor, x: Tensor, y: Tensor, *, eta: float) -> Tensor:
     w = w0
-    for step in range(_WARM_STEPS):
+    for step in range(WARM_STEPS):
         batch = torch.randperm(len(y), generator=torch.Generator().manual_seed(step))[:256]
         w = w - eta * model.gradient(w, x[batch], y[batch])
     return w

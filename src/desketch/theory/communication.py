@@ -2,6 +2,11 @@
 
 The paper counts N·b numbers a round (Theorems ``thm:communication_kstep_convex`` and ``_convex2``); a message here is
 ``b`` numbers of ``bits`` each, up and down, plus a frame header.
+
+*Linear rate.* The paper remarks that for a target error of at least sigma_star²/(mu·d²) local GD converges linearly
+under strong convexity and smoothness alone: the largest admissible step then serves, and rounds grow as log(1/target).
+It is the case 1 + alpha ~ d (b of order one), K = 1 of ``linear_rate_down_to``; by the corrected theorem K = 1 without
+noise is linear down to zero.
 """
 
 from __future__ import annotations
@@ -9,10 +14,19 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from desketch.theory.convergence import Schedule, theorem
+from desketch.theory.convergence import Schedule, Theorem, theorem
+from desketch.theory.noise import SILENT, Noise
 from desketch.theory.problem import Problem, demand
 
-__all__ = ["Comparison", "compare_with_local_gd", "order_of_growth", "order_of_growth_local_gd", "total_bits"]
+__all__ = [
+    "Comparison",
+    "compare_with_local_gd",
+    "linear_rate_down_to",
+    "linear_rate_in_the_paper",
+    "order_of_growth",
+    "order_of_growth_local_gd",
+    "total_bits",
+]
 
 
 def total_bits(*, T: int, N: int, b: int, bits_up: float = 32, bits_down: float = 32, header_bits: float = 0) -> float:
@@ -36,12 +50,31 @@ def order_of_growth_local_gd(problem: Problem, *, d: int, N: int, eps: float) ->
 
 def _order(problem: Problem, *, d: int, N: int, eps: float, floor_weight: float) -> float:
     demand(problem.mu is not None, "the paper states no communication cost for non-convex objectives")
-    demand(eps > 0, f"the target accuracy must be positive, got {eps}")
+    demand(eps > 0, f"the target error must be positive, got {eps}")
     mu, L, D2, sigma = problem.mu or 0.0, problem.L, problem.distance**2, problem.sigma_star
     if mu > 0:
         logarithm = max(math.log(L * D2 / eps), 1.0) if D2 else 1.0
         return L * N / mu * max(d, floor_weight * sigma / math.sqrt(mu * eps)) * logarithm
     return D2 * N * max(L * d / eps, floor_weight * sigma * math.sqrt(L) / eps**1.5)
+
+
+def linear_rate_in_the_paper(problem: Problem, *, d: int) -> float:
+    """sigma_star²/(mu·d²): the least target error for which the paper remarks a linear rate."""
+    demand(bool(problem.mu), f"a linear rate needs strong convexity, mu > 0, got {problem.mu}")
+    return problem.sigma_star**2 / ((problem.mu or math.inf) * d**2)
+
+
+def linear_rate_down_to(
+    statement: Theorem, problem: Problem, *, alpha: float, K: int = 1, noise: Noise = SILENT
+) -> float:
+    """The least target error that the largest admissible step still reaches, half of it for the floor."""
+    statement.check(problem, alpha=alpha, K=K)
+    statement.check_noise(problem, noise)
+    demand(
+        statement.curvature == "strongly-convex", f"a linear rate needs strong convexity; {statement.label} has none"
+    )
+    top = statement.largest_step(problem, alpha=alpha, K=K, noise=noise)
+    return 2 * statement.floors(problem, alpha=alpha, K=K, eta=top, noise=noise)
 
 
 @dataclass(frozen=True)
@@ -60,11 +93,20 @@ class Comparison:
 
 
 def compare_with_local_gd(
-    problem: Problem, *, d: int, b: int, N: int, K: int, alpha: float, eps: float, bits: float = 32
+    problem: Problem,
+    *,
+    d: int,
+    b: int,
+    N: int,
+    K: int,
+    alpha: float,
+    eps: float,
+    bits: float = 32,
+    noise: Noise = SILENT,
 ) -> Comparison:
-    """Rounds and bits to eps with (b, alpha) against b = d, alpha = 0, for the same K and number format."""
+    """Rounds and bits to eps with (b, alpha, noise) against b = d, alpha = 0, for the same K and number format."""
     statement = theorem("local", problem.curvature)
-    sketched = statement.rounds(problem, alpha=alpha, K=K, eps=eps)
+    sketched = statement.rounds(problem, alpha=alpha, K=K, eps=eps, noise=noise)
     plain = statement.rounds(problem, alpha=0.0, K=K, eps=eps)
     return Comparison(
         sketched=sketched,

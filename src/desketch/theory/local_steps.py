@@ -8,6 +8,9 @@ Printed and corrected forms; eta is eta_local and eta_global = 1. The corrected 
 
 so that (i) the exponent of the strongly convex rate is K·T, not T, (ii) the floor carries (K-1)², not K³: one local
 step has no heterogeneity floor at all, (iii) steps twice as long are admissible. ``docs/theory.md`` has the proof.
+
+With noise alpha becomes A (P + 3Q/2) - 1, and a round adds to E|r⁺|² what ``Noise.added`` says with the energy
+3 sigma_star², and the drift that mini-batch noise causes, eta³ L nu² (1+2c)/(1-3x²) · K(K-1)/2 · (H_K - 1/2).
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import math
 from abc import abstractmethod
 
 from desketch.theory.convergence import Theorem, geometric, geometric_rounds, least_rounds
+from desketch.theory.noise import SILENT, Noise, client_energy, harmonic
 from desketch.theory.problem import Problem, demand
 
 __all__ = ["THEOREMS"]
@@ -28,6 +32,30 @@ class _Local(Theorem):
     def max_step(self, problem: Problem, *, alpha: float, K: int = 1) -> float:
         """1/(8(1+alpha)LK) as printed, 1/(4(1+alpha)LK) corrected."""
         return 1 / (self.inverse_step * (1 + alpha) * problem.L * K)
+
+
+class _Sharper(Theorem):
+    """What the corrected convex statements share: where mean_c|∇f_c(u_c)|² enters, and the drift of noisy steps."""
+
+    def best_step(self, problem: Problem, *, alpha: float, K: int, eps: float, noise: Noise = SILENT) -> float:
+        return least_rounds(self, problem, alpha=alpha, K=K, eps=eps, noise=noise)
+
+    def share(self, problem: Problem, K: int) -> float:
+        """3L²V + 6Lφ beside 2L²V + 4Lφ for the mean; one local step has no drift V."""
+        return 1.5 if K > 1 else client_energy(problem)[0] / 2
+
+    def noise_energy(self, problem: Problem, K: int) -> float:
+        return 3 * problem.sigma_star**2 if K > 1 else client_energy(problem)[1]
+
+    def noise_parts(
+        self, problem: Problem, *, alpha: float, K: int = 1, eta: float, noise: Noise = SILENT
+    ) -> dict[str, float]:
+        parts = super().noise_parts(problem, alpha=alpha, K=K, eta=eta, noise=noise)
+        load = self.loaded_alpha(problem, alpha=alpha, K=K, noise=noise)
+        drift = _stiffness(problem, alpha=load, K=K, eta=eta) * eta**3 * problem.L * noise.gradient**2
+        drift *= K * (K - 1) / 2 * (harmonic(K) - 0.5)
+        parts["mini-batch noise"] += drift * self.per_round(problem, alpha=load, K=K, eta=eta)
+        return parts
 
 
 class _StronglyConvex(_Local):
@@ -44,6 +72,7 @@ class PaperLocalStronglyConvex(_StronglyConvex):
 
     form = "paper"
     label = "thm:kstep_kmr19_strcvx"
+    takes_noise = False
 
     def transient(self, problem: Problem, *, alpha: float, K: int, eta: float, T: int) -> float:
         return problem.L / 2 * problem.distance**2 * math.exp(-(problem.mu or 0.0) * eta * T)
@@ -56,15 +85,12 @@ class PaperLocalStronglyConvex(_StronglyConvex):
         return 4 * eta**2 * problem.L**2 * K**3 * problem.sigma_star**2 / (problem.mu or math.inf)
 
 
-class LocalStronglyConvex(_StronglyConvex):
+class LocalStronglyConvex(_Sharper, _StronglyConvex):
     """(L/2)|w⁰-w*|² (1-mu·eta)^{KT} + at most 1.6 eta² L² (K-1)² sigma²/mu, for eta <= 1/(4(1+alpha)LK)."""
 
     form = "corrected"
     label = "thm:kstep_kmr19_strcvx (sharper)"
     inverse_step = 4.0
-
-    def best_step(self, problem: Problem, *, alpha: float, K: int, eps: float) -> float:
-        return least_rounds(self, problem, alpha=alpha, K=K, eps=eps)
 
     def transient(self, problem: Problem, *, alpha: float, K: int, eta: float, T: int) -> float:
         return problem.L / 2 * problem.distance**2 * geometric((problem.mu or 0.0) * eta, K * T)
@@ -74,8 +100,12 @@ class LocalStronglyConvex(_StronglyConvex):
         return geometric_rounds((problem.mu or 0.0) * eta, eps / start) / K if start else 0.0
 
     def floor(self, problem: Problem, *, alpha: float, K: int, eta: float) -> float:
-        contraction = 1 - geometric((problem.mu or 0.0) * eta, K)
-        return problem.L / 2 * _drift(problem, alpha=alpha, K=K, eta=eta) / contraction
+        drift = _drift(problem, alpha=alpha, K=K, eta=eta)
+        return drift * self.per_round(problem, alpha=alpha, K=K, eta=eta) if drift else 0.0
+
+    def per_round(self, problem: Problem, *, alpha: float, K: int, eta: float) -> float:
+        """(L/2)/(1 - (1 - mu·eta)^K)."""
+        return problem.L / 2 / (1 - geometric((problem.mu or 0.0) * eta, K))
 
 
 class _Convex(_Local):
@@ -103,6 +133,7 @@ class PaperLocalConvex(_Convex):
 
     form = "paper"
     label = "thm:kstep_kmr19"
+    takes_noise = False
 
     def rate(self, problem: Problem, *, alpha: float, K: int, eta: float) -> float:
         return 4.0
@@ -111,15 +142,12 @@ class PaperLocalConvex(_Convex):
         return 32 * eta**2 * problem.L * K**2 * problem.sigma_star**2
 
 
-class LocalConvex(_Convex):
+class LocalConvex(_Sharper, _Convex):
     """(|w⁰-w*|²/(eta·K·T) + drift)/q with q = 2 - 4c - 6x²(1+2c)/(1-3x²) >= 4/13, for eta <= 1/(4(1+alpha)LK)."""
 
     form = "corrected"
     label = "thm:kstep_kmr19 (sharper)"
     inverse_step = 4.0
-
-    def best_step(self, problem: Problem, *, alpha: float, K: int, eps: float) -> float:
-        return least_rounds(self, problem, alpha=alpha, K=K, eps=eps)
 
     def rate(self, problem: Problem, *, alpha: float, K: int, eta: float) -> float:
         x = eta * problem.L * K
@@ -127,8 +155,11 @@ class LocalConvex(_Convex):
         return 1 / (2 - 4 * c - 6 * x**2 * (1 + 2 * c) / (1 - 3 * x**2))
 
     def floor(self, problem: Problem, *, alpha: float, K: int, eta: float) -> float:
-        drift = _drift(problem, alpha=alpha, K=K, eta=eta) / (eta * K)
-        return self.rate(problem, alpha=alpha, K=K, eta=eta) * drift
+        return _drift(problem, alpha=alpha, K=K, eta=eta) * self.per_round(problem, alpha=alpha, K=K, eta=eta)
+
+    def per_round(self, problem: Problem, *, alpha: float, K: int, eta: float) -> float:
+        """1/(q·eta·K)."""
+        return self.rate(problem, alpha=alpha, K=K, eta=eta) / (eta * K)
 
 
 class LocalGdConvex(_Convex):
@@ -139,6 +170,7 @@ class LocalGdConvex(_Convex):
 
     form = "local-gd"
     label = "khaled2019first, Theorem 1"
+    takes_noise = False
 
     def check(self, problem: Problem, *, alpha: float, K: int) -> None:
         super().check(problem, alpha=alpha, K=K)
@@ -159,11 +191,11 @@ class _NonConvex(_Local):
         super().check(problem, alpha=alpha, K=K)
         demand(bool(problem.G), f"{self.label} needs a bound G > 0 on every client's gradient norm; give one, or K=1")
 
-    def trade_off(self, problem: Problem, *, K: int) -> str:
+    def still_cause(self, problem: Problem, K: int) -> str:
         return "gradient bound G"
 
-    def floor_step(self, problem: Problem, *, alpha: float, K: int, eps: float) -> float:
-        return eps / self.floor(problem, alpha=alpha, K=K, eta=1.0)
+    def floor_step(self, problem: Problem, *, alpha: float, K: int, eps: float, noise: Noise = SILENT) -> float:
+        return eps / self.floors(problem, alpha=alpha, K=K, eta=1.0, noise=noise)
 
 
 class PaperLocalNonConvex(_NonConvex):
@@ -174,6 +206,7 @@ class PaperLocalNonConvex(_NonConvex):
 
     form = "paper"
     label = "theorem of sec:app_kstep_non"
+    takes_noise = False
     holds = False
 
     def max_step(self, problem: Problem, *, alpha: float, K: int = 1) -> float:
@@ -209,12 +242,31 @@ class LocalNonConvex(_NonConvex):
     def floor(self, problem: Problem, *, alpha: float, K: int, eta: float) -> float:
         return problem.L * (problem.G or 0.0) ** 2 / 2 * eta * (K - 1 + K * (1 + alpha))
 
+    def per_round(self, problem: Problem, *, alpha: float, K: int, eta: float) -> float:
+        """L/(2 eta K)."""
+        return problem.L / (2 * eta * K)
+
+    def noise_parts(
+        self, problem: Problem, *, alpha: float, K: int = 1, eta: float, noise: Noise = SILENT
+    ) -> dict[str, float]:
+        """Noisy local steps also wander: sum_k E|u_c^k - w| grows by eta·nu·(sqrt 1 + ... + sqrt(K-1))."""
+        parts = super().noise_parts(problem, alpha=alpha, K=K, eta=eta, noise=noise)
+        extra = (harmonic(K) - 1) / noise.clients  # the mean's cross terms, bounded as in ``Noise.added``
+        wander = (problem.G or 0.0) * noise.gradient * sum(math.sqrt(k) for k in range(1, K)) / K
+        parts["mini-batch noise"] += problem.L * eta * (wander + noise.gradient**2 * extra / 2)
+        return parts
+
 
 def _drift(problem: Problem, *, alpha: float, K: int, eta: float) -> float:
     """What heterogeneous clients add to E|w - w*|² in a round: 1.5 (1+2c)/(1-3x²) eta³ L K (K-1)² sigma_star²."""
+    stiffness = _stiffness(problem, alpha=alpha, K=K, eta=eta)
+    return 1.5 * stiffness * eta**3 * problem.L * K * (K - 1) ** 2 * problem.sigma_star**2
+
+
+def _stiffness(problem: Problem, *, alpha: float, K: int, eta: float) -> float:
+    """(1+2c)/(1-3x²): how far a drift of the clients carries into the mean."""
     x = eta * problem.L * K
-    c = (1 + alpha) * x
-    return 1.5 * (1 + 2 * c) / (1 - 3 * x**2) * eta**3 * problem.L * K * (K - 1) ** 2 * problem.sigma_star**2
+    return (1 + 2 * (1 + alpha) * x) / (1 - 3 * x**2)
 
 
 THEOREMS: tuple[Theorem, ...] = (

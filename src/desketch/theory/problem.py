@@ -25,6 +25,7 @@ class Problem:
     ``distance``    |w⁰ - w*|
     ``gap``         f(w⁰) - f(w*); at most L·distance²/2, which is used when it is not given
     ``G``           a bound on every |∇f_c|, for K local steps on a non-convex objective only
+    ``zeta``        a bound on the clients' spread at every w: (1/N) sum_c |∇f_c(w) - ∇f(w)|² <= zeta²
     """
 
     L: float
@@ -33,6 +34,7 @@ class Problem:
     distance: float = 0.0
     gap: float | None = None
     G: float | None = None
+    zeta: float | None = None
 
     def __post_init__(self) -> None:
         named = {k: v for k, v in vars(self).items() if v is not None}
@@ -47,6 +49,11 @@ class Problem:
         if self.mu is None:
             return "non-convex"
         return "strongly-convex" if self.mu > 0 else "convex"
+
+    @property
+    def spread(self) -> float | None:
+        """Zeta, or G, which bounds it; None where neither is known."""
+        return self.G if self.zeta is None else self.zeta
 
     @property
     def initial_gap(self) -> float:
