@@ -15,7 +15,20 @@ def _modules_after(statement: str) -> set[str]:
 
 
 def test_exports_are_pinned():
-    assert desketch.__all__ == ["FAMILIES", "DesketchError", "Key", "Sketch", "__version__", "draw"]
+    assert desketch.__all__ == [
+        "FAMILIES",
+        "Client",
+        "DesketchError",
+        "Key",
+        "PerStep",
+        "Run",
+        "Sketch",
+        "SketchClip",
+        "Wire",
+        "__version__",
+        "draw",
+        "federate",
+    ]
     assert all(getattr(desketch, name) is not None for name in desketch.__all__)
     assert dir(desketch) == sorted(desketch.__all__)
 

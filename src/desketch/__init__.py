@@ -9,21 +9,43 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from desketch.api import Client, Run, federate
     from desketch.errors import DesketchError
     from desketch.keys import Key
+    from desketch.privacy.settings import PerStep, SketchClip
     from desketch.sketches import FAMILIES, Sketch, draw
+    from desketch.wire import Wire
 
 __version__ = "0.1.0"
 
 _EXPORTS = {
+    "Client": "desketch.api",
     "DesketchError": "desketch.errors",
     "FAMILIES": "desketch.sketches",
     "Key": "desketch.keys",
+    "PerStep": "desketch.privacy.settings",
+    "Run": "desketch.api",
     "Sketch": "desketch.sketches",
+    "SketchClip": "desketch.privacy.settings",
+    "Wire": "desketch.wire",
     "draw": "desketch.sketches",
+    "federate": "desketch.api",
 }
 
-__all__ = ["FAMILIES", "DesketchError", "Key", "Sketch", "__version__", "draw"]
+__all__ = [
+    "FAMILIES",
+    "Client",
+    "DesketchError",
+    "Key",
+    "PerStep",
+    "Run",
+    "Sketch",
+    "SketchClip",
+    "Wire",
+    "__version__",
+    "draw",
+    "federate",
+]
 
 
 def __getattr__(name: str) -> Any:

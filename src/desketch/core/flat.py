@@ -25,11 +25,12 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 class FlatModel:
     """A module and its loss as functions of ``w``: `loss`, `predict`, `unflatten`, `evaluate`."""
 
-    def __init__(self, module: nn.Module, loss: Loss = cross_entropy) -> None:
+    def __init__(self, module: nn.Module, loss: Loss = cross_entropy, *, local_statistics: bool = False) -> None:
         self.module = module.train()
         self.batch_loss = loss
+        self.local_statistics = local_statistics
         trainable = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
-        _refuse(module, trainable)
+        _refuse(module, trainable, local_statistics=local_statistics)
         self.names = [name for name, _ in trainable]
         self.shapes = [tuple(p.shape) for _, p in trainable]
         self.sizes = [prod(shape) for shape in self.shapes]
@@ -93,15 +94,16 @@ class FlatModel:
         return {"loss": loss / len(y), "accuracy": hits / len(y)}
 
 
-def _refuse(module: nn.Module, trainable: list[tuple[str, nn.Parameter]]) -> None:
+def _refuse(module: nn.Module, trainable: list[tuple[str, nn.Parameter]], *, local_statistics: bool) -> None:
     """Refuse what a sketch of parameter changes cannot carry."""
     if not trainable:
         raise InputError(f"{type(module).__name__} has no trainable parameter; unfreeze at least one")
     for name, child in module.named_modules():
-        if getattr(child, "track_running_stats", False):
+        if getattr(child, "track_running_stats", False) and not local_statistics:
             raise InputError(
                 f"layer {name or 'module'} ({type(child).__name__}) keeps running statistics, not parameters: "
-                "they would differ between replicas; use GroupNorm (or LayerNorm, or track_running_stats=False)"
+                "they would differ between replicas; use GroupNorm (or LayerNorm, or track_running_stats=False), or "
+                'keep them with each client: federate(..., statistics="local")'
             )
     for name, p in trainable:
         if p.dtype != torch.float32:

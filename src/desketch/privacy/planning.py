@@ -38,7 +38,7 @@ class RunShape:
     fraction: float
     codec: str
     cohort: Callable[[int], Sequence[int]]
-    per_example: PerExample
+    per_example: PerExample | None  # not needed where whole clients are protected
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,269 @@
+"""From what a user has, a module and clients of any kind, to the parties of Algorithm 1 (or 2)."""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from desketch.api.client import Client
+from desketch.api.run import Run
+from desketch.core.flat import FlatModel
+from desketch.errors import ConfigError, InputError, PrivacyError, RunError
+from desketch.fed.channel import SketchChannel
+from desketch.fed.client import Participant
+from desketch.fed.engines import make_engine
+from desketch.fed.iterates import make_average
+from desketch.fed.local import ClientData, LocalWork
+from desketch.fed.mechanism import Privacy
+from desketch.fed.module_client import MakeOptimizer, ModuleClient, StepsClient, TrainClient, batch_loss, takes_model
+from desketch.fed.optimizers import make_optimizer
+from desketch.fed.rounds import Attendance, Federation
+from desketch.fed.tensor_client import tensor_clients
+from desketch.keys import Key
+from desketch.privacy.per_example import PerExample
+from desketch.privacy.planning import RunShape, plan_private_run
+from desketch.privacy.settings import PrivacySettings
+from desketch.wire import Wire, run_id
+
+__all__ = ["Evaluate", "Parties", "Settings"]
+
+Evaluate = Callable[[nn.Module], Mapping[str, float]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The settings of `federate` that decide a round's result."""
+
+    local_steps: int
+    batch_size: int | None
+    eta_local: float
+    wire: Wire
+    privacy: PrivacySettings | None
+    server_optimizer: str
+    eta_global: float | Literal["auto"]
+    momentum: float | None
+    average: int | str
+    fraction: float
+    seed: int
+    statistics: str
+
+
+class Parties:
+    """From what a user has, to the participants of a federation."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        clients: Sequence[Client | Participant],
+        settings: Settings,
+        *,
+        loss: Callable[..., Tensor] | None,
+        optimizer: MakeOptimizer | None,
+        evaluate: Evaluate | None,
+    ) -> None:
+        if not isinstance(module, nn.Module):
+            raise InputError(f"model must be a torch.nn.Module, got {type(module).__name__}")
+        if len(clients) == 0:
+            raise InputError("there are no clients; give at least one Client")
+        for place, client in enumerate(clients):
+            if not isinstance(client, Client | Participant):
+                raise InputError(
+                    f"clients[{place}] is a {type(client).__name__}; give desketch.Client(...), or an object with an "
+                    "id `client` and a method `update(w, t)`"
+                )
+        if settings.statistics not in ("refuse", "local"):
+            raise ConfigError(f"statistics is 'refuse' or 'local', got {settings.statistics!r}")
+        self.clients, self.settings, self.loss, self.optimizer = clients, settings, loss, optimizer
+        self.measure = evaluate
+        pairwise = loss is not None and not takes_model(loss)
+        local = settings.statistics == "local"
+        self.was_training = module.training
+        self.model = FlatModel(module, *([loss] if pairwise and loss else []), local_statistics=local)
+        self.batched = (
+            pairwise
+            and optimizer is None
+            and not local
+            and all(isinstance(c, Client) and c.has_tensors and not c.keep_optimizer for c in clients)
+        )
+        self.work = LocalWork(
+            steps=settings.local_steps, eta=settings.eta_local, batch=settings.batch_size, seed=settings.seed
+        )
+        if (caution := settings.wire.caution(self.model.d)) is not None:
+            warnings.warn(caution, stacklevel=4)
+
+    @property
+    def identity(self) -> str:
+        """Equal for runs that may resume one another: the same settings from the same start."""
+        w0 = hashlib.sha256(self.w0.cpu().numpy().tobytes()).hexdigest()
+        facts = f"{self.settings!r}|{len(self.clients)}|{self.model.names}|{self.model.shapes}|{w0}"
+        return hashlib.sha256(facts.encode()).hexdigest()
+
+    def federation(self, *, rounds: int, evaluate_every: int) -> Federation:
+        """The parties of Algorithm 1 (or 2)."""
+        s = self.settings
+        self.w0 = self.model.flatten()
+        self.attendance = Attendance(fraction=s.fraction, seed=s.seed)
+        privacy = self._privacy(rounds)
+        self.participants = self._participants(privacy)
+        channel = SketchChannel(
+            d=self.model.d,
+            key=Key(s.seed),
+            wire=s.wire,
+            run=run_id(self.identity),
+            mechanism=privacy.sketch if privacy else None,
+        )
+        return Federation(
+            clients=self.participants,
+            channel=channel,
+            optimizer=make_optimizer(s.server_optimizer, eta_global=s.eta_global, beta=s.momentum),
+            w0=self.w0,
+            attendance=self.attendance,
+            average=make_average(s.average),
+            privacy=privacy,
+            evaluate=self.evaluate,
+            evaluate_every=evaluate_every,
+        )
+
+    def _participants(self, privacy: Privacy | None) -> list[Participant]:
+        if not self.batched:
+            return [self._one(place, client) for place, client in enumerate(self.clients)]
+        data = [self._tensors(place, client) for place, client in enumerate(self.clients) if isinstance(client, Client)]
+        for one in data:
+            if len(one.y) == 0:
+                raise InputError(f"client {one.client} has no data; leave it out")
+        sample = data[0].x[:2], data[0].y[:2]
+        self._try(sample)
+        return tensor_clients(data, make_engine(self.model, sample, privacy=privacy), self.work, privacy=privacy)
+
+    def _tensors(self, place: int, client: Client) -> ClientData:
+        device = self.model.device
+        return ClientData(place, client.data.to(device), client.y.to(device), weight=client.weight or 0.0)
+
+    def _one(self, place: int, client: Client | Participant) -> Participant:
+        if not isinstance(client, Client):
+            return client
+        if client.train is not None:
+            return TrainClient(place, self.model, function=client.train, seed=self.settings.seed)
+        if self.loss is None:
+            raise InputError("a client with data needs loss=...: loss(output, y), or loss(model, batch)")
+        eta = self.settings.eta_local
+        data = torch.utils.data.TensorDataset(client.data, client.y) if client.has_tensors else client.data
+        return StepsClient(
+            place,
+            self.model,
+            data=data,
+            loss=batch_loss(self.loss),
+            work=self.work,
+            optimizer=self.optimizer or (lambda parameters: torch.optim.SGD(parameters, lr=eta)),
+            weight=client.weight,
+            keep_optimizer=client.keep_optimizer,
+            **({} if client.collate is None else {"collate": client.collate}),
+        )
+
+    def _try(self, sample: tuple[Tensor, Tensor]) -> None:
+        """One forward pass before anything starts: shapes, types and labels that do not fit are found here."""
+        x, y = sample
+        try:
+            with torch.no_grad():
+                output = self.model.module(x)
+                if self.loss is nn.functional.cross_entropy and not y.is_floating_point():
+                    self._check_labels(int(output.shape[1]))
+                value = self.model.batch_loss(output, y)
+        except (RuntimeError, TypeError, IndexError, ValueError) as error:
+            raise InputError(
+                f"the model or the loss does not take the first client's examples, x {tuple(x.shape)} {x.dtype} and y "
+                f"{tuple(y.shape)} {y.dtype}: {str(error).splitlines()[0]}"
+            ) from error
+        if not isinstance(value, Tensor) or value.numel() != 1:
+            raise InputError("loss(output, y) must return one number, the mean over the batch")
+
+    def _check_labels(self, classes: int) -> None:
+        for place, client in enumerate(self.clients):
+            if (
+                isinstance(client, Client)
+                and len(client.y)
+                and not 0 <= int(client.y.min()) <= int(client.y.max()) < classes
+            ):
+                low, high = int(client.y.min()), int(client.y.max())
+                raise InputError(f"client {place} has labels {low}..{high}, the model tells 0..{classes - 1} apart")
+
+    def _privacy(self, rounds: int) -> Privacy | None:
+        s = self.settings
+        if s.privacy is None:
+            return None
+        by_example = s.privacy.unit == "example"
+        if by_example and not self.batched:
+            raise PrivacyError(
+                "privacy of single examples needs clients made of tensors, Client(x, y), a loss(output, y) and plain "
+                "gradient steps (no optimizer, no kept state); for other clients protect whole clients: "
+                'SketchClip(unit="client", ...)'
+            )
+        sizes = [len(c.y) if isinstance(c, Client) and c.has_tensors else 1 for c in self.clients]
+        shape = RunShape(
+            sizes=sizes,
+            batch=s.batch_size,
+            steps=s.local_steps,
+            rounds=rounds,
+            fraction=s.fraction,
+            codec=s.wire.codec,
+            cohort=lambda t: self.attendance.cohort(t, len(sizes)),
+            per_example=PerExample(self.model.module, self.model.batch_loss) if by_example else None,
+        )
+        private = plan_private_run(shape, s.privacy)
+        return Privacy(ledger=private.ledger, **{private.place: private.mechanism})  # type: ignore[arg-type]
+
+    def evaluate(self, w: Tensor) -> dict[str, float]:
+        """The user's metrics at w."""
+        if self.measure is None:
+            return {}
+        if self.settings.statistics != "local":
+            return self._metrics(w)
+        rows = []
+        for participant in self.participants:
+            if isinstance(participant, ModuleClient):
+                with participant.own_statistics():
+                    rows.append(self._metrics(w))
+        return {name: sum(row[name] for row in rows) / len(rows) for name in rows[0]} if rows else self._metrics(w)
+
+    def _metrics(self, w: Tensor) -> dict[str, float]:
+        module = self.model.load(w).eval()
+        with torch.no_grad():
+            metrics = self.measure(module) if self.measure else {}
+        module.train()
+        if not isinstance(metrics, Mapping):
+            raise InputError(f"evaluate(model) must return metrics by name, a dict, got {type(metrics).__name__}")
+        return {str(name): float(value) for name, value in metrics.items()}
+
+    def result(self, federation: Federation, rows: list[dict[str, Any]], rounds: int, folder: Path | None) -> Run:
+        """The run as the user gets it; the module holds the trained weights."""
+        module = self.model.load(federation.model_vector)
+        module.train(self.was_training)
+        if rows and all(row["participants"] == 0 for row in rows) and not federation.privacy:
+            raise RunError(f"no update of any client could be used in {len(rows)} rounds: {_why(rows)}")
+        n, ledger = len(self.clients), federation.privacy.ledger if federation.privacy else None
+        ended = "rounds" if federation.t >= rounds else "budget" if federation.spent_budget else "callback"
+        return Run(
+            model=module,
+            history=rows,
+            rounds=federation.t,
+            bytes_up=sum(row["bytes_up"] for row in rows) / n,
+            bytes_down=sum(row["bytes_down"] for row in rows) / n,
+            epsilon=ledger.epsilon() if ledger else None,
+            delta=self.settings.privacy.delta if self.settings.privacy else None,
+            digest=federation.digest(),
+            stopped_by=ended,
+            folder=folder,
+            clients=list(self.participants),
+        )
+
+
+def _why(rows: list[dict[str, Any]]) -> str:
+    reasons = {reason for row in rows for reason in dict(row["refused"]).values()}
+    return "; ".join(sorted(reasons)) or "nobody answered"

@@ -1,0 +1,55 @@
+"""Run: what `federate` returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from desketch.fed.client import Participant
+
+__all__ = ["Run"]
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Run:
+    """A finished (or interrupted) run."""
+
+    model: nn.Module
+    history: list[dict[str, Any]]
+    rounds: int
+    bytes_up: float
+    bytes_down: float
+    epsilon: float | None
+    delta: float | None
+    digest: str
+    stopped_by: str
+    folder: Path | None = None
+    clients: list[Participant] = field(default_factory=list)
+
+    @property
+    def bytes_per_client(self) -> float:
+        """Bytes on the wire, up and down, per client: frames as they were encoded, headers and all."""
+        return self.bytes_up + self.bytes_down
+
+    def summary(self) -> dict[str, Any]:
+        """Everything but the model and the history, for JSON."""
+        last: dict[str, Any] = next((row for row in reversed(self.history)), {})
+        known = {"round", "digest", "refused", "seconds"}
+        metrics = {k: v for k, v in last.items() if isinstance(v, float) and k not in known | {"eta_global", "epsilon"}}
+        return {
+            "rounds": self.rounds,
+            "stopped_by": self.stopped_by,
+            "bytes_up_per_client": self.bytes_up,
+            "bytes_down_per_client": self.bytes_down,
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "replica_digest": self.digest,
+            "metrics": metrics,
+        }
+
+    def __repr__(self) -> str:
+        private = f", epsilon={self.epsilon:.3g}" if self.epsilon is not None else ""
+        return f"Run(rounds={self.rounds}, bytes_per_client={self.bytes_per_client:,.0f}{private}, {self.stopped_by})"

@@ -1,0 +1,171 @@
+"""federate: a whole run in one call."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from desketch.api.client import Client
+from desketch.api.parties import Evaluate, Parties, Settings
+from desketch.api.run import Run
+from desketch.core.files import sole_writer, write_durably
+from desketch.errors import ConfigError, InputError
+from desketch.fed.client import Participant
+from desketch.fed.module_client import MakeOptimizer
+from desketch.fed.rounds import Federation, Observer, Observers, RoundRecord, run
+from desketch.privacy.settings import PrivacySettings
+from desketch.run.folder import RunFolder
+from desketch.run.progress import Progress
+from desketch.wire import Wire
+
+__all__ = ["federate"]
+
+Callback = Callable[[RoundRecord], Any] | Observer
+
+
+def federate(
+    model: nn.Module,
+    clients: Sequence[Client | Participant],
+    *,
+    rounds: int,
+    loss: Callable[..., Tensor] | None = None,
+    local_steps: int = 20,
+    batch_size: int | None = 32,
+    eta_local: float = 0.1,
+    optimizer: MakeOptimizer | None = None,
+    evaluate: Evaluate | None = None,
+    evaluate_every: int = 1,
+    wire: Wire | None = None,
+    privacy: PrivacySettings | None = None,
+    server_optimizer: str = "momentum",
+    eta_global: float | Literal["auto"] = "auto",
+    momentum: float | None = None,
+    average: int | Literal["all"] = 10,
+    fraction: float = 1.0,
+    statistics: Literal["refuse", "local"] = "refuse",
+    seed: int = 0,
+    out: str | Path | None = None,
+    resume: bool = False,
+    checkpoint_every: int = 10,
+    callbacks: Sequence[Callback] = (),
+    progress: bool | None = None,
+) -> Run:
+    """Train ``model`` over ``clients`` for ``rounds`` rounds; the model is trained in place and is ``run.model``.
+
+    Args:
+        model: any module whose trainable parameters are float32; frozen ones stay as they are.
+        clients: `Client` objects, or anything with an id ``client`` and ``update(w, t) -> (delta, weight)``.
+        rounds: T.
+        loss: ``loss(output, y)`` for batches (x, y), or ``loss(model, batch)``, whose first parameter is ``model``.
+        local_steps: K, the optimiser steps of a client in a round.
+        batch_size: examples of a local step, for tensors and Datasets; None takes all of them.
+        eta_local: the step size of plain gradient descent, which is what clients do without ``optimizer``.
+        optimizer: ``optimizer(parameters)`` makes the local torch optimiser.
+        evaluate: ``evaluate(model)`` returns metrics by name; it is called after every ``evaluate_every``-th round.
+        evaluate_every: rounds between evaluations.
+        wire: family, compression and codecs; default `Wire()`.
+        privacy: `PerStep` or `SketchClip`; None means none.
+        server_optimizer: sgd, momentum, nesterov, adam or amsgrad.
+        eta_global: the server's step size, or "auto".
+        momentum: beta of the server optimiser.
+        average: evaluate and return the mean of the last n rounds' weights; "all" for all, 1 for the last alone.
+        fraction: the share of the clients asked in a round.
+        statistics: "local" lets every client keep its own running statistics (BatchNorm); metrics are then means over
+            the clients' models, and `run.model` has the statistics that ``model`` came with.
+        seed: of the public key, shuffles and dropout; never of privacy noise.
+        out: a folder for metrics, checkpoints, the privacy ledger, the model; None writes nothing.
+        resume: go on from what ``out`` holds, bit for bit, or start there if it holds nothing.
+        checkpoint_every: rounds between checkpoints.
+        callbacks: functions of every round's `RoundRecord`, or `Observer` objects, which can stop the run.
+        progress: show a progress bar; default: when the standard error is a terminal.
+
+    """
+    settings = Settings(
+        local_steps=local_steps,
+        batch_size=batch_size,
+        eta_local=eta_local,
+        wire=wire or Wire(),
+        privacy=privacy,
+        server_optimizer=server_optimizer,
+        eta_global=eta_global,
+        momentum=momentum,
+        average=average,
+        fraction=fraction,
+        seed=seed,
+        statistics=statistics,
+    )
+    if rounds < 1 or evaluate_every < 1 or checkpoint_every < 1:
+        raise ConfigError("rounds, evaluate_every and checkpoint_every count rounds and are at least 1")
+    if resume and out is None:
+        raise ConfigError("resume=True needs out=FOLDER, where the interrupted run is")
+    parties = Parties(model, clients, settings, loss=loss, optimizer=optimizer, evaluate=evaluate)
+    federation = parties.federation(rounds=rounds, evaluate_every=evaluate_every)
+    watch = Observers(*(_observer(callback) for callback in callbacks))
+    folder = None if out is None else Path(out)
+    with sole_writer(folder, seconds=1.0, name="run.lock"):
+        return _drive(federation, parties, watch, folder, rounds, resume, checkpoint_every, progress)
+
+
+def _drive(
+    federation: Federation,
+    parties: Parties,
+    watch: Observer,
+    path: Path | None,
+    rounds: int,
+    resume: bool,
+    checkpoint_every: int,
+    progress: bool | None,
+) -> Run:
+    kept = _Rows()
+    observers = [kept, watch]
+    if path is not None:
+        folder = RunFolder(path, federation, identity=parties.identity, checkpoint_every=checkpoint_every)
+        if resume and (path / "metrics.jsonl").exists():
+            folder.resume()
+            kept.rows = list(folder.rows)
+        else:
+            folder.start()
+        observers.insert(0, folder)
+    with Progress(rounds, done=federation.t, show=progress) as bar:
+        run(federation, rounds=rounds, observer=Observers(*observers, bar))
+    if path is not None:
+        folder.checkpoint()
+    result = parties.result(federation, kept.rows, rounds, path)
+    if path is not None:
+        values = parties.model.unflatten(federation.model_vector)
+        write_durably(path / "model.safetensors", save({name: part.contiguous() for name, part in values.items()}))
+        write_durably(path / "summary.json", json.dumps(result.summary(), indent=2) + "\n")
+    return result
+
+
+class _Rows(Observer):
+    """Keeps every round's row."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+
+    def on_round(self, record: RoundRecord) -> None:
+        self.rows.append(record.row())
+
+
+class _Call(Observer):
+    """A function as an observer."""
+
+    def __init__(self, function: Callable[[RoundRecord], Any]) -> None:
+        self.function = function
+
+    def on_round(self, record: RoundRecord) -> None:
+        self.function(record)
+
+
+def _observer(callback: Callback) -> Observer:
+    if isinstance(callback, Observer):
+        return callback
+    if not callable(callback):
+        raise InputError(f"a callback is a function of a RoundRecord, or an Observer, got {type(callback).__name__}")
+    return _Call(callback)
