@@ -14,7 +14,7 @@ import sys
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, final
 
 import numpy as np
 import numpy.typing as npt
@@ -24,8 +24,11 @@ from desketch.keys import Key
 from desketch.sketches import compiled
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from desketch.sketches.reference import LinearMap
 
+Array = TypeVar("Array", "Tensor", "npt.NDArray[Any]")  # torch in, torch out; NumPy in, NumPy out
 __all__ = ["Family", "Sketch"]
 
 MAX_D = 2**31
@@ -126,17 +129,17 @@ class Sketch:
         """The paper's table value of alpha."""
         return self.distribution.alpha_paper
 
-    def sketch(self, g: Any) -> Any:
+    def sketch(self, g: Array) -> Array:
         """R g: ``(..., d) -> (..., b)``; torch or NumPy in, same kind out, differentiable."""
         return self._call(g, self.d, "g", transpose=False)
 
-    def desketch(self, s: Any, *, out: Any = None) -> Any:
+    def desketch(self, s: Array, *, out: Array | None = None) -> Array:
         """Rᵀ s: ``(..., b) -> (..., d)``; torch or NumPy in, same kind out, differentiable; into ``out`` if given."""
         if out is None:
             return self._call(s, self.b, "s", transpose=True)
         return self._desketch_into(out, s, 1.0, add=False)
 
-    def desketch_add_(self, w: Any, s: Any, scale: float = 1.0) -> Any:
+    def desketch_add_(self, w: Array, s: Array, scale: float = 1.0) -> Array:
         """``w += scale * Rᵀ s`` in place, without an intermediate d-vector; returns w."""
         return self._desketch_into(w, s, float(scale), add=True)
 
