@@ -11,6 +11,7 @@ from typing import Any
 
 import typer
 
+from desketch.core.metrics import primary
 from desketch.errors import InputError
 
 app = typer.Typer(help="Write a Flower deployment, or try one on this machine.")
@@ -22,8 +23,8 @@ def deploy(
     config: Path | None = typer.Option(None, help="The run's settings, a YAML or TOML file of `desketch train`."),
     clients: int | None = typer.Option(None, help="Number of clients, one SuperNode each."),
     rounds: int | None = typer.Option(None, help="Rounds."),
-    task: str | None = typer.Option(None, help="digits, idx:FOLDER, npz:FILE or csv:FILE."),
-    model: str | None = typer.Option(None, help="softmax, mlp:H, mlp-tanh:H, cnn, lenet or module:function."),
+    task: str | None = typer.Option(None, help="digits, idx:FOLDER, npz:FILE, csv:FILE or text:FILE."),
+    model: str | None = typer.Option(None, help="softmax, mlp:H, mlp-tanh:H, cnn, lenet, gpt:LxW or module:function."),
     host: str = typer.Option("127.0.0.1", help="Address of the SuperLink as its nodes see it."),
     port: int = typer.Option(8000, help="Port of the SuperLink."),
     secure: bool = typer.Option(False, "--secure", help="TLS and node authentication; keys are made here, now."),

@@ -100,7 +100,9 @@ class RunConfig(_Strict):
     level: Literal["char", "byte"] = Field("char", description="symbols of a text: its characters, or bytes")
     context: int = Field(64, ge=1, description="symbols of a text that a model sees at once")
     validation: float = Field(0.1, ge=0, lt=1, description="share of the training set kept for validation")
-    model: str = Field("mlp:128", description="softmax, mlp:H, mlp-tanh:H, cnn, lenet, gpt:LAYERSxWIDTH or module:function")
+    model: str = Field(
+        "mlp:128", description="softmax, mlp:H, mlp-tanh:H, cnn, lenet, gpt:LAYERSxWIDTH or module:function"
+    )
     seed: int = Field(0, ge=0, description="of initial weights, partition, shuffles and the public key")
     # who takes part
     clients: int = Field(20, ge=1, description="N")

@@ -6,7 +6,7 @@
 ``cnn``                 two 3x3 convolutions with GroupNorm and pooling, one hidden layer (d = 156,490 on 28x28)
 ``lenet``               the sigmoid network of DLG (Zhu, Liu, Han, NeurIPS 2019), weights uniform in [-1/2, 1/2]
 ``gpt:LxW``             causal transformer of L layers of width W on the windows of a text
-``module:function``     your own: ``function(task)`` returns a ``torch.nn.Module`` that maps examples to ``task.outputs``
+``module:function``     your own: ``function(task)`` returns a ``torch.nn.Module`` that gives ``task.outputs`` scores
 ======================  =============================================================================================
 """
 
@@ -45,7 +45,9 @@ def _fits(kind: str, task: Task) -> None:
     """Models of numbers on numbers, models of symbols on text."""
     text = isinstance(task.goal, Language)
     if kind in MODELS and (kind == "gpt") != text:
-        advice = "choose gpt:LAYERSxWIDTH, such as gpt:2x64" if text else f"choose another model, or text:FILE, not {kind}"
+        advice = (
+            "choose gpt:LAYERSxWIDTH, such as gpt:2x64" if text else f"choose another model, or text:FILE, not {kind}"
+        )
         raise ConfigError(f"model {kind} does not fit the {task.goal.name} task {task.name}; {advice}")
 
 
