@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from desketch.core.flat import FlatModel
 from desketch.privacy.per_example import PerExample
 from desketch.tasks import Task, build_model
+from desketch.tasks.goals import Classification
 
 BATCH = 64
 MODELS = ("mlp:64", "mlp:512", "mlp:2048", "cnn", "lenet")
@@ -59,7 +60,7 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     x, y = torch.rand(BATCH, 1, 28, 28), torch.randint(0, 10, (BATCH,))
-    task = Task(name="random", x_train=x, y_train=y, x_val=x, y_val=y, x_test=x, y_test=y, classes=10)
+    task = Task(name="random", x_train=x, y_train=y, x_val=x, y_val=y, x_test=x, y_test=y, goal=Classification(10))
     rows = []
     for name in MODELS:
         module = build_model(name, task)

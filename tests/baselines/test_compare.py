@@ -19,6 +19,7 @@ from desketch.core.flat import FlatModel
 from desketch.errors import RunError
 from desketch.fed.engine import LoopEngine
 from desketch.fed.local import ClientData
+from desketch.tasks.goals import Classification
 
 LIMITS = Limits(target=0.9, rounds=40, every=2)
 
@@ -42,6 +43,7 @@ def problem() -> Problem:
         engine=engine,
         validation=(x[400:500], y[400:500]),
         test=(x[500:], y[500:]),
+        evaluate=Classification(3).evaluate,
         local_steps=2,
         batch=16,
     )

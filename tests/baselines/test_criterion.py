@@ -7,7 +7,7 @@ from desketch.errors import InputError
 
 
 def curve(*accuracies: float) -> list[Point]:
-    return [Point(round=5 * i, accuracy=a, bytes_up=100.0 * i, bytes_down=50.0 * i) for i, a in enumerate(accuracies)]
+    return [Point(round=5 * i, value=a, bytes_up=100.0 * i, bytes_down=50.0 * i) for i, a in enumerate(accuracies)]
 
 
 def test_a_lucky_crossing_is_not_charged():

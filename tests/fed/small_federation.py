@@ -22,6 +22,7 @@ from desketch.fed import (
     make_optimizer,
     tensor_clients,
 )
+from desketch.tasks.goals import Classification
 
 
 class Log(Observer):
@@ -83,7 +84,7 @@ def build() -> Callable[..., Federation]:
             channel=channel,
             optimizer=make_optimizer(optimizer, eta_global=eta_global),
             w0=model.flatten(),
-            evaluate=lambda w: model.evaluate(w, x, y),
+            evaluate=lambda w: Classification(3).evaluate(model, w, x, y),
             **options,
         )
 

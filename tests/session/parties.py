@@ -15,6 +15,7 @@ from desketch.fed.tensor_client import tensor_clients
 from desketch.session.agreement import Agreement
 from desketch.session.client import ClientSession, MemoryStore
 from desketch.session.server import Outcome, ServerSession
+from desketch.tasks.goals import Classification
 
 CLIENTS = 4
 WORK = LocalWork(steps=10, eta=0.2, batch=32)
@@ -80,4 +81,4 @@ def play(session, nodes, *, asked=None, train=True):
 
 def accuracy(session):
     x, y = digits()
-    return flat_model().evaluate(session.w, x[1400:], y[1400:])["accuracy"]
+    return Classification(10).evaluate(flat_model(), session.w, x[1400:], y[1400:])["accuracy"]

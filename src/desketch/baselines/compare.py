@@ -19,6 +19,7 @@ from scipy import stats
 from desketch.baselines.methods import Method, Setting
 from desketch.baselines.store import Store
 from desketch.baselines.trial import AVERAGES, Limits, Problem, Trial, train
+from desketch.core.metrics import METRICS, Metric
 
 __all__ = ["TUNING_SEED", "Choice", "Interval", "Result", "measure", "ratio", "tune"]
 
@@ -66,13 +67,18 @@ class Result:
     target: float
     trials: Sequence[Trial]
 
+    @property
+    def metric(self) -> Metric:
+        """What the trials were judged by."""
+        return METRICS[self.trials[0].metric]
+
     def row(self) -> dict[str, Any]:
         """The result as one JSON object."""
         points = [trial.reached(self.target, self.choice.average) for trial in self.trials]
         held = [point for point in points if point]
         interval = Interval.of([point.bytes for point in held])
         rounds = [point.round for point in held]
-        last = [trial.curves[self.choice.average][-1].accuracy for trial in self.trials]
+        last = [trial.curves[self.choice.average][-1].value for trial in self.trials]
         return {
             "method": self.method.name,
             "what": self.method.what,
@@ -89,7 +95,7 @@ class Result:
             "rounds": median(rounds) if rounds else None,
             "rounds_by_seed": [point.round if point else None for point in points],
             "bytes_by_seed": [point.bytes if point else None for point in points],
-            "last_accuracy": mean(last),
+            f"last_{self.metric.name}": mean(last),
             "cpu_seconds": sum(trial.seconds for trial in self.trials),
         }
 
@@ -106,8 +112,9 @@ def tune(
     if held:
         _, (trial, average) = min(held, key=lambda item: item[0])
     else:
+        better = 1 if problem.metric.higher else -1
         trial, average = max(
-            ((t, n) for t in trials for n in AVERAGES), key=lambda item: item[0].curves[item[1]][-1].accuracy
+            ((t, n) for t in trials for n in AVERAGES), key=lambda item: better * item[0].curves[item[1]][-1].value
         )
     return Choice(trial.setting, average, len(trials))
 

@@ -1,4 +1,4 @@
-"""One method, one setting, one seed: train until the target is held, and keep accuracy against bytes on the way.
+"""One method, one setting, one seed: train until the target is held, and keep its metric against bytes on the way.
 
 Each evaluation looks at two models that every replica has for free, the last iterate and the mean of the last ten;
 which of the two a method is judged by is chosen together with its setting, on the validation split.
@@ -17,6 +17,8 @@ from torch import Tensor
 from desketch import wire
 from desketch.baselines.criterion import HOLD, Point, reach_and_hold
 from desketch.baselines.methods import Method, Setting, Wiring
+from desketch.core.flat import FlatModel
+from desketch.core.metrics import METRICS, Metric
 from desketch.fed.engine import Engine
 from desketch.fed.iterates import Average, LastRounds
 from desketch.fed.local import ClientData, LocalWork
@@ -39,7 +41,9 @@ class Problem:
     engine: Callable[[int], Engine]
     validation: tuple[Tensor, Tensor]
     test: tuple[Tensor, Tensor]
+    evaluate: Callable[[FlatModel, Tensor, Tensor, Tensor], Mapping[str, float]]
     local_steps: int
+    metric: Metric = METRICS["accuracy"]
     batch: int | None = 32
     fraction: float = 1.0
 
@@ -63,10 +67,11 @@ class Trial:
     seed: int
     curves: Mapping[int, Sequence[Point]]
     seconds: float
+    metric: str = "accuracy"
 
     def reached(self, target: float, average: int) -> Point | None:
         """Where this run holds the target, judged by the mean of the last ``average`` iterates."""
-        return reach_and_hold(self.curves[average], target)
+        return reach_and_hold(self.curves[average], target, metric=METRICS[self.metric])
 
     def row(self) -> dict[str, Any]:
         """The trial as JSON."""
@@ -77,13 +82,19 @@ class Trial:
             "seed": self.seed,
             "curves": curves,
             "seconds": self.seconds,
+            "metric": self.metric,
         }
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Trial:
         """Rebuild from `row`."""
-        curves = {int(n): tuple(Point(**point) for point in curve) for n, curve in row["curves"].items()}
-        return cls(row["method"], row["setting"], row["seed"], curves, row["seconds"])
+        curves = {int(n): tuple(_point(point) for point in curve) for n, curve in row["curves"].items()}
+        return cls(row["method"], row["setting"], row["seed"], curves, row["seconds"], row.get("metric", "accuracy"))
+
+
+def _point(stored: Mapping[str, Any]) -> Point:
+    """A stored evaluation; files written when there was nothing but accuracy call the value so."""
+    return Point(**{"value" if name == "accuracy" else name: value for name, value in stored.items()})
 
 
 @dataclass
@@ -114,7 +125,7 @@ def train(
     limits: Limits,
     split: tuple[Tensor, Tensor],
     averages: Sequence[int] = AVERAGES,
-    progress: Callable[[int, float], None] = lambda t, accuracy: None,
+    progress: Callable[[int, float], None] = lambda t, value: None,
 ) -> Trial:
     """Run ``method`` until it holds the target on ``split``, in any averaging window, or reaches a limit."""
     started = time.process_time()
@@ -131,12 +142,12 @@ def train(
         if t % limits.every:
             continue
         for n, window in windows.items():
-            accuracy = engine.model.evaluate(window.of(w), *split)["accuracy"]
-            curves[n].append(Point(t, accuracy, counter.up, counter.down))
-        progress(t, max(curve[-1].accuracy for curve in curves.values()))
-        if _over(curves, limits):
+            value = problem.evaluate(engine.model, window.of(w), *split)[problem.metric.name]
+            curves[n].append(Point(t, value, counter.up, counter.down))
+        progress(t, problem.metric.best(*(curve[-1].value for curve in curves.values())))
+        if _over(curves, limits, problem.metric):
             break
-    return Trial(method.name, setting, seed, curves, time.process_time() - started)
+    return Trial(method.name, setting, seed, curves, time.process_time() - started, problem.metric.name)
 
 
 def _dense_frame(d: int) -> int:
@@ -144,13 +155,13 @@ def _dense_frame(d: int) -> int:
     return wire.frame_size(wire.Header(run=0, round=1, family="none", d=d, b=d, key=Key(0), codec="f32"))
 
 
-def _over(curves: Mapping[int, Sequence[Point]], limits: Limits) -> bool:
+def _over(curves: Mapping[int, Sequence[Point]], limits: Limits, metric: Metric) -> bool:
     # the window that holds first is the cheapest: another would have reached the target earlier, and held it by now
-    if any(reach_and_hold(curve, limits.target) for curve in curves.values()):
+    if any(reach_and_hold(curve, limits.target, metric=metric) for curve in curves.values()):
         return True
     # a run that is past the byte limit by the evaluations that "hold" needs can no longer win
     late = [curve[-1 - HOLD].bytes > limits.bytes for curve in curves.values() if len(curve) > HOLD]
-    return (bool(late) and all(late)) or not all(math.isfinite(c[-1].accuracy) for c in curves.values())
+    return (bool(late) and all(late)) or not all(math.isfinite(c[-1].value) for c in curves.values())
 
 
 def _federation(

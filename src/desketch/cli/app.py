@@ -24,7 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "audit": ("Say what a configuration's messages give away.", "desketch.cli.audit"),
     "bench": ("Measure the kernels or the engine against peers.", "desketch.cli.bench"),
     "deploy": ("Write a Flower deployment, or try one on this machine.", "desketch.cli.deploy"),
-    "compare": ("Bytes to reach and hold an accuracy, against other methods.", "desketch.cli.compare"),
+    "compare": ("Bytes to reach and hold a target, against other methods.", "desketch.cli.compare"),
     "plan": ("Choose sketch, local steps and step sizes for a target and a link.", "desketch.cli.plan"),
     "verify": ("Check the theorems against experiments.", "desketch.cli.verify"),
     "report": ("Write the report of a run folder again.", "desketch.cli.report"),

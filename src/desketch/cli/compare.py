@@ -1,4 +1,4 @@
-"""``desketch compare``: what a target accuracy costs in bytes, against what users would pick instead."""
+"""``desketch compare``: what a target costs in bytes, against what users would pick instead."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from desketch.baselines.store import Store
 from desketch.baselines.trial import Limits, Problem
 from desketch.core.files import write_durably
 from desketch.core.flat import FlatModel
+from desketch.core.metrics import Metric
 from desketch.errors import ConfigError
 from desketch.fed.engine import Engine
 from desketch.fed.engines import make_engine
@@ -44,7 +45,8 @@ def make_problem(
         return [ClientData(c, task.x_train[index], task.y_train[index]) for c, index in enumerate(parts)]
 
     def engine(seed: int) -> Engine:
-        return make_engine(FlatModel(build_model(model, task, seed=seed)), (task.x_val[:2], task.y_val[:2]))
+        flat = FlatModel(build_model(model, task, seed=seed), task.goal.loss)
+        return make_engine(flat, (task.x_val[:2], task.y_val[:2]))
 
     return Problem(
         name=f"{Path(task.name).name} {model} N={clients} {split} C={fraction:g} K={local_steps} B={batch}",
@@ -52,6 +54,8 @@ def make_problem(
         engine=engine,
         validation=(task.x_val, task.y_val),
         test=(task.x_test, task.y_test),
+        evaluate=task.goal.evaluate,
+        metric=task.goal.metric,
         local_steps=local_steps,
         batch=batch,
         fraction=fraction,
@@ -70,9 +74,9 @@ def compare_methods(
 ) -> list[Result]:
     """Tune and measure each method; those in ``untuned`` keep their defaults."""
 
-    def progress(label: str, t: int, accuracy: float) -> None:
+    def progress(label: str, t: int, value: float) -> None:
         if status:
-            status.update(f"{label}: round {t}, accuracy {accuracy:.4f}")
+            status.update(f"{label}: round {t}, {problem.metric.title} {value:.4f}")
 
     results = []
     for method in methods:
@@ -93,6 +97,7 @@ def summary(problem: Problem, rows: Sequence[dict[str, Any]], *, limits: Limits)
     ratios = {name: _interval(ratio(theirs, ours)) for name, theirs in costs.items()}
     return {
         "problem": problem.name,
+        "metric": problem.metric.name,
         "target": limits.target,
         "criterion": "first evaluation at the target whose next three have their median there",
         "evaluated_every": limits.every,
@@ -112,10 +117,16 @@ def _interval(interval: Interval | None) -> dict[str, float | None] | None:
 
 @app.command()
 def compare(
-    task: Annotated[str, typer.Option(help="digits, idx:FOLDER, npz:FILE or csv:FILE")] = "digits",
-    model: Annotated[str, typer.Option(help="softmax, mlp:512, cnn, or module:function")] = "mlp:64",
+    task: Annotated[str, typer.Option(help="digits, idx:FOLDER, npz:FILE, csv:FILE or text:FILE")] = "digits",
+    label: Annotated[str | None, typer.Option(help="label column of a CSV file, or several: a,b,c")] = None,
+    goal: Annotated[str | None, typer.Option(help="classification, regression or multilabel")] = None,
+    level: Annotated[str, typer.Option(help="symbols of a text: char or byte")] = "char",
+    context: Annotated[int, typer.Option(help="symbols of a text that a model sees at once", min=1)] = 64,
+    model: Annotated[str, typer.Option(help="softmax, mlp:512, cnn, gpt:2x64, or module:function")] = "mlp:64",
     methods: Annotated[str, typer.Option(help=f"comma-separated, of: {', '.join(METHODS)}; or all")] = _DEFAULT,
-    target: Annotated[float, typer.Option(help="accuracy to reach and hold, between 0 and 1")] = 0.9,
+    target: Annotated[
+        float, typer.Option(help="metric to reach and hold: accuracy or F1 in (0, 1], perplexity, RMSE")
+    ] = 0.9,
     seeds: Annotated[int, typer.Option(help="measured runs per method", min=1)] = 3,
     clients: Annotated[int, typer.Option(min=1)] = 10,
     partition: Annotated[str, typer.Option(help="iid, dirichlet:0.3, shards:2")] = "iid",
@@ -129,12 +140,12 @@ def compare(
     json_out: Annotated[str | None, typer.Option("--json", help="write the results to FILE, or - for stdout")] = None,
 ) -> None:
     """Tune every method with the same budget, then report the bytes that reach AND hold the target."""
-    if not 0 < target <= 1:
-        raise ConfigError(f"the target is an accuracy between 0 and 1, got {target}; write 0.84 for 84%")
     names = list(METHODS) if methods == "all" else [name.strip() for name in methods.split(",")]
     chosen, plain = find_methods(names), find_methods([name for name in untuned.split(",") if name])
+    learnt = load_task(task, label=label, goal=goal, level=level, context=context)
+    _check_target(learnt.goal.metric, target)
     problem = make_problem(
-        load_task(task),
+        learnt,
         model=model,
         clients=clients,
         split=partition,
@@ -170,6 +181,13 @@ def compare(
         _write(Path(json_out), json.dumps(report, indent=1))
 
 
+def _check_target(metric: Metric, target: float) -> None:
+    if metric.share and not 0 < target <= 1:
+        raise ConfigError(f"the target is {metric.title} between 0 and 1, got {target}; write 0.84 for 84%")
+    if not target > 0:
+        raise ConfigError(f"the target is a positive {metric.title}, got {target}")
+
+
 def _status(console: Console) -> AbstractContextManager[Status]:
     return console.status("loading")
 
@@ -179,8 +197,10 @@ def _write(path: Path, text: str) -> None:
 
 
 def _table(results: Sequence[Result], ratios: dict[str, Any], target: float) -> Table:
-    table = Table(title=f"bytes of one client, up + down, to reach and hold {100 * target:g}%")
-    for column in ("method", "kB [95%]", "rounds", "held", "last accuracy", "desketch needs"):
+    metric = results[0].metric
+    shown = f"{metric.scale * target:g}{'%' if metric.share else ''}"
+    table = Table(title=f"bytes of one client, up + down, to reach and hold {metric.title} {shown}")
+    for column in ("method", "kB [95%]", "rounds", "held", f"last {metric.title}", "desketch needs"):
         table.add_column(column, justify="left" if column == "method" else "right")
     for result in results:
         row = result.row()
@@ -190,7 +210,7 @@ def _table(results: Sequence[Result], ratios: dict[str, Any], target: float) -> 
             _kilobytes(row),
             "-" if row["rounds"] is None else f"{row['rounds']:g}",
             f"{row['reached']}/{row['seeds']}",
-            f"{100 * row['last_accuracy']:.1f}%",
+            metric.show(row[f"last_{metric.name}"]),
             f"{factor['mean']:,.1f}x fewer" if factor else "",
         )
     return table

@@ -11,6 +11,7 @@ from typing import Any
 
 import typer
 
+from desketch.core.metrics import primary
 from desketch.errors import InputError
 
 app = typer.Typer(help="Write a Flower deployment, or try one on this machine.")
@@ -22,8 +23,8 @@ def deploy(
     config: Path | None = typer.Option(None, help="The run's settings, a YAML or TOML file of `desketch train`."),
     clients: int | None = typer.Option(None, help="Number of clients, one SuperNode each."),
     rounds: int | None = typer.Option(None, help="Rounds."),
-    task: str | None = typer.Option(None, help="digits, idx:FOLDER, npz:FILE or csv:FILE."),
-    model: str | None = typer.Option(None, help="softmax, mlp:H, mlp-tanh:H, cnn, lenet or module:function."),
+    task: str | None = typer.Option(None, help="digits, idx:FOLDER, npz:FILE, csv:FILE or text:FILE."),
+    model: str | None = typer.Option(None, help="softmax, mlp:H, mlp-tanh:H, cnn, lenet, gpt:LxW or module:function."),
     host: str = typer.Option("127.0.0.1", help="Address of the SuperLink as its nodes see it."),
     port: int = typer.Option(8000, help="Port of the SuperLink."),
     secure: bool = typer.Option(False, "--secure", help="TLS and node authentication; keys are made here, now."),
@@ -67,8 +68,9 @@ def _try(plan: Any, *, quiet: bool) -> list[dict[str, Any]]:
         bar = progress.add_task("", total=plan.config.rounds, state="starting a SuperLink and its SuperNodes")
 
         def on_row(row: dict[str, Any]) -> None:
-            accuracy = f"accuracy {row['accuracy']:.1%}, " if "accuracy" in row else ""
-            state = f"{accuracy}{row['bytes_up'] + row['bytes_down']} bytes, {row['seconds']:.1f} s"
+            metric = primary(row)
+            judged = f"{metric.title} {metric.show(row[metric.name])}, " if metric else ""
+            state = f"{judged}{row['bytes_up'] + row['bytes_down']} bytes, {row['seconds']:.1f} s"
             progress.update(bar, completed=row["round"], state=state)
 
         return try_out(plan, on_row=on_row)
@@ -87,8 +89,9 @@ def _finish(rows: list[dict[str, Any]], plan: Any, json_to: str | None) -> None:
     from rich.table import Table
 
     last, arrays = rows[-1], 4 * rows[-1]["d"] * plan.config.clients
-    accuracy = f", accuracy {last['accuracy']:.1%}" if "accuracy" in last else ""
-    title = f"{plan.config.clients} SuperNodes on loopback, {len(rows)} rounds{accuracy}"
+    metric = primary(last)
+    judged = f", {metric.title} {metric.show(last[metric.name])}" if metric else ""
+    title = f"{plan.config.clients} SuperNodes on loopback, {len(rows)} rounds{judged}"
     table = Table("median of a round", "", "float32 arrays", title=title, title_justify="left")
     for way in ("up", "down"):
         table.add_row(f"bytes {way}", f"{median(row[f'bytes_{way}'] for row in rows):,.0f}", f"{arrays:,}")

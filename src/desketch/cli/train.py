@@ -14,8 +14,12 @@ app = typer.Typer(help="Train a model across clients; every message is a sketch.
 
 @app.command()
 def train(
-    task: str | None = typer.Option(None, help="digits, idx:FOLDER, npz:FILE or csv:FILE."),
-    model: str | None = typer.Option(None, help="softmax, mlp:H, mlp-tanh:H, cnn, lenet or module:function."),
+    task: str | None = typer.Option(None, help="digits, idx:FOLDER, npz:FILE, csv:FILE or text:FILE."),
+    label: str | None = typer.Option(None, help="Label column of a CSV file, or several: a,b,c (multi-label)."),
+    goal: str | None = typer.Option(None, help="classification, regression or multilabel; default: by the labels."),
+    level: str | None = typer.Option(None, help="Symbols of a text: char or byte."),
+    context: int | None = typer.Option(None, help="Symbols of a text that a model sees at once."),
+    model: str | None = typer.Option(None, help="softmax, mlp:H, mlp-tanh:H, cnn, lenet, gpt:LxW or module:function."),
     clients: int | None = typer.Option(None, help="Number of clients N."),
     partition: str | None = typer.Option(None, help="iid, dirichlet:A, shards:K or column:NAME."),
     fraction: float | None = typer.Option(None, help="Share of the clients asked in a round."),

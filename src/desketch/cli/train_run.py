@@ -21,6 +21,7 @@ from safetensors.torch import save
 import desketch
 from desketch.cli.mesh_summary import print_costs, topology_summary
 from desketch.core.files import write_durably
+from desketch.core.metrics import METRICS, Metric
 from desketch.errors import ConfigError
 from desketch.fed import Federation, Observer, Observers, RoundRecord, run
 from desketch.mesh.rounds import Mesh, run_mesh
@@ -29,7 +30,7 @@ from desketch.report.sections import human_bytes
 from desketch.run.folder import RunFolder
 from desketch.tasks import RunConfig, Setup, prepare
 
-__all__ = ["train_run"]
+__all__ = ["judgement", "train_run"]
 
 
 def train_run(
@@ -54,7 +55,7 @@ def train_run(
     )
     folder.resume() if resume else folder.start()
     config.save(path / "config.yaml")
-    with _progress(config, federation.t, quiet) as bar, _stop_on_interrupt() as interrupt:
+    with _progress(config, setup.task.goal.metric, federation.t, quiet) as bar, _stop_on_interrupt() as interrupt:
         extra = [_TensorBoard(path / "tensorboard")] if config.tensorboard else []
         watch = Observers(folder, bar, interrupt, *extra)
         if isinstance(federation, Mesh):
@@ -114,14 +115,16 @@ def _summary(
     setup: Setup, federation: Federation | Mesh, rows: list[dict[str, Any]], *, interrupted: bool
 ) -> dict[str, Any]:
     config, n, d = setup.config, len(setup.clients), setup.model.d
-    evaluated = setup.evaluate(federation.model_vector)
+    metric, evaluated = setup.task.goal.metric.name, setup.evaluate(federation.model_vector)
+    validated = evaluated.pop(f"val_{metric}", None)
     up, down = (sum(row[name] for row in rows) / n for name in ("bytes_up", "bytes_down"))
     fedavg = 4 * d * sum(2 * row["asked"] - row["dropped"] for row in rows) / n
     stopped_by = "interrupt" if interrupted else "budget" if federation.spent_budget else "rounds"
     return {
-        "test_accuracy": evaluated["accuracy"],
-        "test_loss": evaluated["loss"],
-        "val_accuracy": evaluated.get("val_accuracy"),
+        "metric": metric,
+        f"test_{metric}": evaluated.pop(metric),
+        **{f"test_{name}": value for name, value in evaluated.items()},
+        f"val_{metric}": validated,
         "rounds": federation.t,
         "bytes_up_per_client": up,
         "bytes_down_per_client": down,
@@ -157,7 +160,7 @@ def _print(summary: dict[str, Any], path: Path) -> None:
     table.add_column(justify="right")
     fewer = f" ({summary['times_fewer_bytes']:,.0f}x more)" if summary["times_fewer_bytes"] else ""
     lines = {
-        "test accuracy": f"{summary['test_accuracy']:.2%}",
+        **judgement(summary),
         "rounds": f"{summary['rounds']} ({summary['stopped_by']})",
         "up per client": human_bytes(summary["bytes_up_per_client"]),
         "down per client": human_bytes(summary["bytes_down_per_client"]),
@@ -179,35 +182,41 @@ def _print(summary: dict[str, Any], path: Path) -> None:
         print_costs(summary["topology"])
 
 
-class _Bar(Observer):
-    """A progress bar with accuracy and bytes."""
+def judgement(summary: dict[str, Any]) -> dict[str, str]:
+    """The test metrics of a summary, for people; the one that judges first comes first."""
+    known = {name: summary.get(f"test_{name}") for name in METRICS}
+    return {f"test {METRICS[name].title}": METRICS[name].show(v) for name, v in known.items() if v is not None}
 
-    def __init__(self, progress: Progress, total: int, done: int) -> None:
-        self.progress, self.sent = progress, 0
-        self.line = progress.add_task("", total=total, completed=done, accuracy="-", sent="-")
+
+class _Bar(Observer):
+    """A progress bar with the task's metric and bytes."""
+
+    def __init__(self, progress: Progress, metric: Metric, total: int, done: int) -> None:
+        self.progress, self.metric, self.sent = progress, metric, 0
+        self.line = progress.add_task("", total=total, completed=done, value="-", sent="-")
 
     def on_round(self, record: RoundRecord) -> None:
         self.sent += record.bytes_up + record.bytes_down
         fields: dict[str, Any] = {"sent": human_bytes(self.sent)}
-        if "accuracy" in record.metrics:
-            fields["accuracy"] = f"{record.metrics['accuracy']:.2%}"
+        if self.metric.name in record.metrics:
+            fields["value"] = self.metric.show(record.metrics[self.metric.name])
         self.progress.update(self.line, completed=record.round, **fields)
         for client, reason in record.refused.items():
             self.progress.console.print(f"round {record.round}: client {client} refused ({reason})", highlight=False)
 
 
 @contextmanager
-def _progress(config: RunConfig, done: int, quiet: bool) -> Iterator[Observer]:
+def _progress(config: RunConfig, metric: Metric, done: int, quiet: bool) -> Iterator[Observer]:
     columns = (
         TextColumn("round"),
         MofNCompleteColumn(),
         BarColumn(),
-        TextColumn("accuracy {task.fields[accuracy]}"),
+        TextColumn(metric.title + " {task.fields[value]}"),
         TextColumn("{task.fields[sent]} on the wire"),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), disable=quiet) as progress:
-        yield _Bar(progress, config.rounds, done)
+        yield _Bar(progress, metric, config.rounds, done)
 
 
 @contextmanager

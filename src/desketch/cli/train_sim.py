@@ -9,7 +9,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from desketch.cli.train_run import judgement
 from desketch.core.files import write_durably
+from desketch.core.metrics import METRICS, primary
 from desketch.errors import ConfigError
 from desketch.tasks import RunConfig
 
@@ -19,7 +21,7 @@ __all__ = ["train_simulated"]
 def train_simulated(config: RunConfig, *, out: Path, table: bool = False) -> dict[str, Any]:
     """Simulate and leave configuration, rows and summary in ``out``; a folder with state resumes.
 
-    Accuracies are of the replicas' w itself; an average of iterates is not formed here.
+    Metrics are of the replicas' w itself; an average of iterates is not formed here.
     """
     if config.topology or config.dropout or config.straggler:
         raise ConfigError("flower-sim runs a server and real clients: leave out topology, dropout and straggler")
@@ -39,12 +41,13 @@ def train_simulated(config: RunConfig, *, out: Path, table: bool = False) -> dic
 
 
 def _summary(config: RunConfig, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    last = rows[-1]
+    last, metric = rows[-1], primary(rows[-1])
+    name = metric.name if metric else None
     return {
         "engine": "flower-sim",
-        "test_accuracy": last.get("accuracy"),
-        "test_loss": last.get("loss"),
-        "val_accuracy": last.get("val_accuracy"),
+        "metric": name,
+        **{f"test_{name}": last[name] for name in (*METRICS, "loss") if name in last},
+        **({f"val_{name}": last.get(f"val_{name}")} if name else {}),
         "rounds": last["round"],
         "bytes_up_per_client": sum(row["bytes_up"] for row in rows) / config.clients,
         "bytes_down_per_client": sum(row["bytes_down"] for row in rows) / config.clients,
@@ -60,7 +63,9 @@ def _summary(config: RunConfig, rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _print(summary: dict[str, Any], out: Path) -> None:
     table = Table(title="desketch train, Flower simulation", show_header=False, title_justify="left")
-    for name in ("test_accuracy", "rounds", "bytes_up_per_client", "bytes_down_per_client", "seconds", "epsilon"):
+    for name, value in judgement(summary).items():
+        table.add_row(name, value)
+    for name in ("rounds", "bytes_up_per_client", "bytes_down_per_client", "seconds", "epsilon"):
         if summary[name] is not None:
             table.add_row(name.replace("_", " "), f"{summary[name]:,.5g}")
     table.add_row("replica digest", summary["replica_digest"][:16])

@@ -17,9 +17,10 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from desketch.errors import InputError
 
-__all__ = ["FlatModel", "Loss"]
+__all__ = ["FlatModel", "Loss", "Watch"]
 
 Loss = Callable[[Tensor, Tensor], Tensor]
+Watch = Callable[[Tensor, Tensor], None]
 
 
 class FlatModel:
@@ -82,16 +83,18 @@ class FlatModel:
         return g
 
     @torch.no_grad()
-    def evaluate(self, w: Tensor, x: Tensor, y: Tensor, *, batch: int = 2048) -> dict[str, float]:
-        """Mean loss and accuracy of w on (x, y), without dropout."""
+    def evaluate(
+        self, w: Tensor, x: Tensor, y: Tensor, *, watch: Watch = lambda output, y: None, batch: int = 2048
+    ) -> dict[str, float]:
+        """Mean loss of w on (x, y), without dropout; ``watch`` sees output and labels of each batch, for metrics."""
         self.module.eval()
-        loss, hits = 0.0, 0
+        loss = 0.0
         for xs, ys in zip(torch.split(x, batch), torch.split(y, batch), strict=True):
             output = self.predict(w, xs)
             loss += float(self.batch_loss(output, ys)) * len(ys)
-            hits += int((output.argmax(-1) == ys).sum())
+            watch(output, ys)
         self.module.train()
-        return {"loss": loss / len(y), "accuracy": hits / len(y)}
+        return {"loss": loss / len(y)}
 
 
 def _refuse(module: nn.Module, trainable: list[tuple[str, nn.Parameter]], *, local_statistics: bool) -> None:

@@ -1,4 +1,4 @@
-"""The picture of a comparison: accuracy against the bytes of one client, one line per method, on a log axis."""
+"""The picture of a comparison: the metric against the bytes of one client, one line per method, on a log axis."""
 
 from __future__ import annotations
 
@@ -22,18 +22,19 @@ def plot_comparison(results: Sequence[Result], path: Path, *, title: str) -> Non
     """Write a PNG: the mean curve over seeds of each method, a dot where it holds the target."""
     figure = Figure(figsize=(8, 5), layout="constrained")
     FigureCanvasAgg(figure)
-    axes = figure.subplots()
+    axes, metric = figure.subplots(), results[0].metric
     for i, result in enumerate(results):
         xs, ys = _mean_curve(result)
         (line,) = axes.plot(xs, ys, label=result.method.name, linestyle=_STYLES[i // 10 % 4], color=f"C{i % 10}")
         cost = result.row()["bytes"]
         if cost is not None:
-            axes.plot([cost], [100 * result.target], "o", color=line.get_color())
-    axes.axhline(100 * results[0].target, color="0.6", linewidth=0.8)
+            axes.plot([cost], [metric.scale * result.target], "o", color=line.get_color())
+    axes.axhline(metric.scale * results[0].target, color="0.6", linewidth=0.8)
     axes.set_xscale("log")
     axes.set_xlabel("bytes of one client, up + down")
-    axes.set_ylabel("test accuracy, %")
-    axes.set_ylim(bottom=max(0.0, 100 * results[0].target - 25))
+    axes.set_ylabel(f"test {metric.axis}")
+    if metric.share:
+        axes.set_ylim(bottom=max(0.0, 100 * results[0].target - 25))
     axes.set_title(title, fontsize=10)
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8, ncols=2)
@@ -43,7 +44,8 @@ def plot_comparison(results: Sequence[Result], path: Path, *, title: str) -> Non
 
 
 def _mean_curve(result: Result) -> tuple[list[float], list[float]]:
-    """Bytes and accuracy, averaged over seeds for as long as all of them run."""
+    """Bytes and the metric, averaged over seeds for as long as all of them run."""
     curves = [trial.curves[result.choice.average] for trial in result.trials]
     points = list(zip(*curves, strict=False))
-    return [mean(p.bytes for p in step) for step in points], [100 * mean(p.accuracy for p in step) for step in points]
+    scale = result.metric.scale
+    return [mean(p.bytes for p in step) for step in points], [scale * mean(p.value for p in step) for step in points]

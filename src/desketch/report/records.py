@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import yaml
 
+from desketch.core.metrics import METRICS, Metric, primary
 from desketch.errors import RunError
 
 __all__ = ["RunRecord", "read_run"]
@@ -45,9 +46,17 @@ class RunRecord:
         return self.column("round")
 
     @property
-    def accuracy(self) -> Floats:
-        """Accuracy in percent."""
-        return 100 * self.column("accuracy", "val_accuracy", "test_accuracy")
+    def metric(self) -> Metric:
+        """What the run is judged by: the first metric that its rows or its summary have."""
+        seen = {name for row in self.rows for name in row if _number(row[name])} | set(self.summary)
+        known = {name: 1 for name in METRICS if seen & {name, f"val_{name}", f"test_{name}"}}
+        return primary(known) or METRICS["accuracy"]
+
+    @property
+    def judged(self) -> Floats:
+        """The metric of each row, shares in percent."""
+        name = self.metric.name
+        return self.metric.scale * self.column(name, f"val_{name}", f"test_{name}")
 
     @property
     def clients(self) -> int:

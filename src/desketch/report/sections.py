@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from desketch.core.metrics import METRICS, Metric
 from desketch.report.plots import Series, graph_figure, line_figure, to_svg
 from desketch.report.records import RunRecord
 
@@ -19,6 +20,7 @@ LINKS = {"10 Mbit/s": 1e7, "1 Mbit/s": 1e6, "100 kbit/s": 1e5}
 _PACKAGES = ("desketch", "torch", "numpy")
 _RECORDED = ("version", "torch", "numpy", "python", "platform")
 _MOST_EDGES = 2000
+_HEADINGS = {"rmse": "RMSE", "r2": "R²", "f1": "F1"}
 
 
 def headline(run: RunRecord) -> str:
@@ -26,10 +28,9 @@ def headline(run: RunRecord) -> str:
     summary, last = run.summary, run.rows[-1]
     spent = float(run.bytes_per_client()[-1])
     fedavg = summary.get("fedavg_bytes_per_client")
-    accuracy = summary.get("test_accuracy", last.get("accuracy"))
     epsilon = summary.get("epsilon", last.get("epsilon"))
     cards = [
-        ("test accuracy" if "test_accuracy" in summary else "accuracy", _percent(accuracy)),
+        *_judgement(run),
         ("rounds", f"{summary.get('rounds', last.get('round'))}"),
         ("up per client", human_bytes(summary.get("bytes_up_per_client"))),
         ("down per client", human_bytes(summary.get("bytes_down_per_client"))),
@@ -43,19 +44,20 @@ def headline(run: RunRecord) -> str:
 
 
 def progress(run: RunRecord) -> str:
-    """Accuracy against bytes, rounds and time on three links; loss and server step when recorded."""
-    accuracy, rounds, spent = run.accuracy, run.rounds, run.bytes_per_client()
+    """The metric against bytes, rounds and time on three links; other metrics, loss and step when recorded."""
+    metric, judged, rounds, spent = run.metric, run.judged, run.rounds, run.bytes_per_client()
+    title = _heading(metric)
     fedavg = run.summary.get("fedavg_bytes_per_client")
     marks = [("FedAvg, same rounds", float(fedavg))] if fedavg else []
-    curves = [Series(label=name, x=run.seconds_on_link(rate), y=accuracy) for name, rate in LINKS.items()]
+    curves = [Series(label=name, x=run.seconds_on_link(rate), y=judged) for name, rate in LINKS.items()]
     parts = [
         _figure(
             "bytes",
-            "Accuracy against bytes",
+            f"{title} against bytes",
             line_figure(
-                [Series(label="accuracy", x=spent, y=accuracy)],
+                [Series(label=metric.title, x=spent, y=judged)],
                 xlabel="sent and received per client",
-                ylabel="accuracy, %",
+                ylabel=metric.axis,
                 log_x=True,
                 unit="B",
                 marks=marks,
@@ -64,16 +66,21 @@ def progress(run: RunRecord) -> str:
         ),
         _figure(
             "rounds",
-            "Accuracy against rounds",
-            line_figure([Series(label="accuracy", x=rounds, y=accuracy)], xlabel="round", ylabel="accuracy, %"),
+            f"{title} against rounds",
+            line_figure([Series(label=metric.title, x=rounds, y=judged)], xlabel="round", ylabel=metric.axis),
             f"{len(run.rows):,} rounds, {run.clients:,} clients.",
         ),
         _figure(
             "time",
-            "Accuracy against time on slow links",
-            line_figure(curves, xlabel="time", ylabel="accuracy, %", log_x=True, unit="s"),
+            f"{title} against time on slow links",
+            line_figure(curves, xlabel="time", ylabel=metric.axis, log_x=True, unit="s"),
             "A round takes one client's share of the measured seconds plus its frames at the rate of its link."
             + _fedavg_times(fedavg),
+        ),
+        *(
+            _optional(run, other.name, _heading(other), other.name, xlabel="round", ylabel=other.title)
+            for other in METRICS.values()
+            if other is not metric
         ),
         _optional(run, "loss", "Loss", "loss", xlabel="round", ylabel="loss"),
         _optional(run, "eta_global", "Server step", "step", xlabel="round", ylabel="eta_global"),
@@ -223,8 +230,23 @@ def _refusals(row: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(str(who), str(why)) for who, why in refused.items()] if isinstance(refused, Mapping) else []
 
 
-def _percent(share: Any) -> str | None:
-    return f"{100 * share:.2f} %" if isinstance(share, int | float) else None
+def _judgement(run: RunRecord) -> list[tuple[str, str | None]]:
+    """Every metric of the summary, or else of the last row, the first one first."""
+    tested = {name: run.summary.get(f"test_{name}") for name in METRICS}
+    last = {name: run.rows[-1].get(name) for name in METRICS}
+    prefix, values = ("test ", tested) if any(v is not None for v in tested.values()) else ("", last)
+    return [(f"{prefix}{METRICS[name].title}", _written(METRICS[name], value)) for name, value in values.items()]
+
+
+def _heading(metric: Metric) -> str:
+    """The metric's name at the head of a plot."""
+    return _HEADINGS.get(metric.name, metric.title.capitalize())
+
+
+def _written(metric: Metric, value: Any) -> str | None:
+    if not isinstance(value, int | float):
+        return None
+    return f"{100 * value:.2f} %" if metric.share else metric.show(value)
 
 
 def _version(package: str) -> str | None:

@@ -2,7 +2,7 @@
 
 ::
 
-    metrics.jsonl            one row a round: loss, accuracy, bytes_up, bytes_down, participants, refused, seconds, ...
+    metrics.jsonl            one row a round: loss, metrics, bytes_up, bytes_down, participants, refused, seconds, ...
     checkpoint/              see `desketch.run.checkpoint`
     privacy.json             privacy spent, written BEFORE each release: a killed run never forgets what it released
     capture/round-0003/      w.safetensors, meta.json and one client-0007.frame per client: all that an eavesdropper has

@@ -90,10 +90,19 @@ class RunConfig(_Strict):
     """One run of Algorithm 1 or 2."""
 
     # what is learnt
-    task: str = Field("digits", description="digits, idx:FOLDER, npz:FILE or csv:FILE")
-    label: str | None = Field(None, description="label column of a CSV file; default: the last")
+    task: str = Field("digits", description="digits, idx:FOLDER, npz:FILE, csv:FILE or text:FILE")
+    label: str | None = Field(
+        None, description="label column of a CSV file, or several: a,b,c (multi-label); default: the last"
+    )
+    goal: Literal["classification", "regression", "multilabel"] | None = Field(
+        None, description="what the labels ask for; default: several are multilabel, numbers not whole regression"
+    )
+    level: Literal["char", "byte"] = Field("char", description="symbols of a text: its characters, or bytes")
+    context: int = Field(64, ge=1, description="symbols of a text that a model sees at once")
     validation: float = Field(0.1, ge=0, lt=1, description="share of the training set kept for validation")
-    model: str = Field("mlp:128", description="softmax, mlp:H, mlp-tanh:H, cnn, lenet or module:function")
+    model: str = Field(
+        "mlp:128", description="softmax, mlp:H, mlp-tanh:H, cnn, lenet, gpt:LAYERSxWIDTH or module:function"
+    )
     seed: int = Field(0, ge=0, description="of initial weights, partition, shuffles and the public key")
     # who takes part
     clients: int = Field(20, ge=1, description="N")
@@ -225,6 +234,12 @@ class RunConfig(_Strict):
         """SHA-256 over the fields that decide a round's result; equal for runs that may resume one another."""
         fields = self.model_dump(mode="json", exclude=set(_FREE))
         return hashlib.sha256(yaml.safe_dump(fields, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def task_options(self) -> dict[str, Any]:
+        """What `load_task` takes beside the task's name."""
+        names = ("validation", "seed", "label", "group", "goal", "level", "context")
+        return {name: getattr(self, name) for name in names}
 
     @property
     def group(self) -> str | None:

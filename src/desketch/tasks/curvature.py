@@ -114,7 +114,7 @@ def estimate_curvature(
         zeta=max(_spread(start), _spread(end)),
         gradient_noise=_batch_noise(model, w, clients, end, batch) if batch else 0.0,
         distance=float((w - w0).norm()),
-        gap=model.evaluate(w0, x, y)["loss"],  # cross-entropy is never negative
+        gap=model.evaluate(w0, x, y)["loss"],  # none of the losses is ever negative
         G=float(torch.cat([start, end]).norm(dim=1).max()),
         gradient_square=float(start.mean(0).square().sum()),
         d=model.d,

@@ -2,6 +2,7 @@
 
 Validation examples are cut from the training set; the test set is the source's own, or a fixed fifth of it that depends
 on nothing but its size.  Bytes become floats in [0, 1]; the columns of a table are standardised by the training rows.
+What the labels ask of a model is the task's goal (``goals.py``).
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from torch import Tensor
 
 from desketch.errors import ConfigError
 from desketch.tasks.files import Arrays, read_csv, read_idx_folder, read_npz
+from desketch.tasks.goals import Classification, Goal
+from desketch.tasks.labels import choose_goal, learn_labels
+from desketch.tasks.text import read_text, windows
 
 __all__ = ["SOURCES", "Task", "load_task", "task_from_arrays"]
 
@@ -27,7 +31,7 @@ _TEST_SEED = 20_230_723  # fixed for ever: two runs on the same data share their
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """A classification task; examples are float32 of shape ``(n, *input_shape)``, labels int64 below ``classes``."""
+    """Examples of shape ``(n, *input_shape)``, float32, or int64 symbols of a text; labels as ``goal`` learns them."""
 
     name: str
     x_train: Tensor
@@ -36,17 +40,29 @@ class Task:
     y_val: Tensor
     x_test: Tensor
     y_test: Tensor
-    classes: int
+    goal: Goal
     columns: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """Shape of one example: ``(channels, height, width)`` for images, ``(features,)`` for tables."""
+        """Shape of one example: ``(channels, height, width)``, ``(features,)``, or ``(context,)`` of a text."""
         return tuple(self.x_train.shape[1:])
+
+    @property
+    def outputs(self) -> int:
+        """How many numbers a model gives for an example (for each place of a text)."""
+        return self.goal.outputs
+
+    @property
+    def classes(self) -> int:
+        """How many classes there are; a task of another goal has none."""
+        if not isinstance(self.goal, Classification):
+            raise ConfigError(f"{self.name} is a {self.goal.name} task, it has no classes; give a classification task")
+        return self.goal.outputs
 
     def __repr__(self) -> str:
         sizes = "/".join(str(len(y)) for y in (self.y_train, self.y_val, self.y_test))
-        return f"Task({self.name}: {sizes} train/val/test, input {self.input_shape}, {self.classes} classes)"
+        return f"Task({self.name}: {sizes} train/val/test, input {self.input_shape}, {self.goal})"
 
 
 def _digits(_: str, **__: Any) -> Arrays:
@@ -67,18 +83,39 @@ SOURCES: dict[str, Callable[..., Arrays]] = {
 
 
 def load_task(
-    spec: str, *, validation: float = 0.1, seed: int = 0, label: str | None = None, group: str | None = None
+    spec: str,
+    *,
+    validation: float = 0.1,
+    seed: int = 0,
+    label: str | None = None,
+    group: str | None = None,
+    goal: str | None = None,
+    level: str = "char",
+    context: int = 64,
 ) -> Task:
-    """Load ``digits``, ``idx:FOLDER``, ``npz:FILE`` or ``csv:FILE``.
+    """Load ``digits``, ``idx:FOLDER``, ``npz:FILE``, ``csv:FILE`` or ``text:FILE``.
 
-    ``validation`` is the share of the training set kept apart by ``seed``; ``label`` names the label column of a CSV
-    file (default: the last), ``group`` a column that tells clients apart and is no feature.
+    ``validation`` is the share of the training set kept apart by ``seed`` (of a text: its end); ``label`` names the
+    label columns of a CSV file (default: the last), ``group`` a column that tells clients apart and is no feature;
+    ``goal`` is what to learn, by the labels when left out; ``level`` and ``context`` are those of a text.
     """
     kind, _, where = spec.partition(":")
-    if kind not in SOURCES or bool(where) == (kind == "digits"):
-        raise ConfigError(f"unknown task {spec!r}; choose digits, idx:FOLDER, npz:FILE or csv:FILE")
+    if kind not in (*SOURCES, "text") or bool(where) == (kind == "digits"):
+        raise ConfigError(f"unknown task {spec!r}; choose digits, idx:FOLDER, npz:FILE, csv:FILE or text:FILE")
+    if not 0 <= validation < 1:
+        raise ConfigError(f"validation is a share of the training set in [0, 1), got {validation}")
+    if kind == "text":
+        if goal or label:
+            raise ConfigError(f"a text is learnt as a language model, without {'goal' if goal else 'label'}; drop it")
+        return _text(spec, Path(where), level=level, context=context, validation=validation)
     arrays = SOURCES[kind](where, label=label, group=group)
-    return _build(spec, arrays, validation=validation, seed=seed, standardise=kind == "csv")
+    return _build(spec, arrays, validation=validation, seed=seed, standardise=kind == "csv", goal=goal)
+
+
+def _text(name: str, path: Path, *, level: str, context: int, validation: float) -> Task:
+    goal, codes = read_text(path, level=level)
+    parts = windows(path, codes, context=context, validation=validation)
+    return Task(name=name, goal=goal, **{part: torch.from_numpy(v) for part, v in parts.items()}, columns={})
 
 
 def task_from_arrays(
@@ -91,6 +128,7 @@ def task_from_arrays(
     name: str = "arrays",
     validation: float = 0.1,
     seed: int = 0,
+    goal: str | None = None,
 ) -> Task:
     """Build a task from any arrays; without a test set, a fixed fifth of the rows becomes one."""
     arrays = Arrays(
@@ -100,20 +138,23 @@ def task_from_arrays(
         y_test=None if y_test is None else np.asarray(y_test),
         columns={key: np.asarray(value) for key, value in (columns or {}).items()},
     )
-    return _build(name, arrays, validation=validation, seed=seed, standardise=False)
+    return _build(name, arrays, validation=validation, seed=seed, standardise=False, goal=goal)
 
 
-def _build(name: str, arrays: Arrays, *, validation: float, seed: int, standardise: bool) -> Task:
+def _build(
+    name: str, arrays: Arrays, *, validation: float, seed: int, standardise: bool, goal: str | None = None
+) -> Task:
     if not 0 <= validation < 1:
         raise ConfigError(f"validation is a share of the training set in [0, 1), got {validation}")
     arrays = _with_test(name, arrays)
     assert arrays.x_test is not None
     assert arrays.y_test is not None
-    classes, y, y_test = _labels(name, arrays.y, arrays.y_test)
-    n = len(y)
+    wanted = choose_goal(name, np.concatenate([arrays.y, arrays.y_test]), goal)
+    n = len(arrays.y)
     order = np.random.default_rng(seed).permutation(n)
     held = round(validation * n)
     val, train = order[:held], np.sort(order[held:])
+    learnt, y, y_test = learn_labels(name, wanted, arrays.y, arrays.y_test, train)
     x, x_test = _inputs(name, arrays.x), _inputs(name, arrays.x_test)
     if x.shape[1:] != x_test.shape[1:]:
         raise ConfigError(f"{name}: training inputs have shape {x.shape[1:]}, test inputs {x_test.shape[1:]}")
@@ -123,20 +164,25 @@ def _build(name: str, arrays: Arrays, *, validation: float, seed: int, standardi
     tensors: dict[str, npt.NDArray[Any]] = {"x_train": x[train], "x_val": x[val], "x_test": x_test}
     tensors |= {"y_train": y[train], "y_val": y[val], "y_test": y_test}
     columns = {key: np.asarray(value)[train] for key, value in arrays.columns.items()}
-    return Task(name=name, **{k: torch.from_numpy(v) for k, v in tensors.items()}, classes=classes, columns=columns)
+    return Task(name=name, **{k: torch.from_numpy(v) for k, v in tensors.items()}, goal=learnt, columns=columns)
 
 
 def _with_test(name: str, arrays: Arrays) -> Arrays:
     """Check lengths, and cut the test set off when the source has none."""
     n = len(arrays.y)
     lengths = {"x": len(arrays.x), "y": n} | {key: len(value) for key, value in arrays.columns.items()}
-    if len(set(lengths.values())) != 1 or arrays.y.ndim != 1:
-        raise ConfigError(f"{name}: x, y and columns must be equally long and y flat, got lengths {lengths}")
+    if len(set(lengths.values())) != 1 or arrays.y.ndim not in (1, 2) or 0 in arrays.y.shape[1:]:
+        raise ConfigError(
+            f"{name}: x, y and columns must be equally long and y of shape (n,) or (n, labels), got lengths {lengths} "
+            f"and y {arrays.y.shape}"
+        )
     if (arrays.x_test is None) != (arrays.y_test is None):
         raise ConfigError(f"{name}: x_test and y_test come together or not at all")
     if arrays.x_test is not None and arrays.y_test is not None:
         if len(arrays.x_test) != len(arrays.y_test) or len(arrays.y_test) == 0:
             raise ConfigError(f"{name}: x_test has {len(arrays.x_test)} rows, y_test {len(arrays.y_test)}")
+        if arrays.y.shape[1:] != arrays.y_test.shape[1:]:
+            raise ConfigError(f"{name}: y has shape {arrays.y.shape}, y_test {arrays.y_test.shape}")
         return arrays
     if n < 10:
         raise ConfigError(f"{name}: {n} examples are too few to cut a test set from; give at least 10, or a test set")
@@ -145,20 +191,6 @@ def _with_test(name: str, arrays: Arrays) -> Arrays:
     test, rest = np.sort(order[:cut]), np.sort(order[cut:])
     columns = {key: value[rest] for key, value in arrays.columns.items()}
     return Arrays(x=arrays.x[rest], y=arrays.y[rest], x_test=arrays.x[test], y_test=arrays.y[test], columns=columns)
-
-
-def _labels(name: str, *parts: npt.NDArray[Any]) -> tuple[int, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Number the distinct labels 0, 1, ... in sorted order; whole numbers from 0 keep their value."""
-    joined = np.concatenate(parts)
-    values, codes = np.unique(joined, return_inverse=True)
-    if joined.dtype.kind == "f" and not np.isfinite(joined).all():
-        raise ConfigError(f"{name}: a label is not a number")
-    if len(values) < 2 or len(values) > 65_536:
-        raise ConfigError(f"{name}: labels take {len(values)} values; classification needs 2 to 65536")
-    whole = joined.dtype.kind in "iu" and values[0] >= 0 and values[-1] < 2 * len(values)
-    codes = joined if whole else codes
-    labels = codes.astype(np.int64)
-    return int(labels.max()) + 1, labels[: len(parts[0])], labels[len(parts[0]) :]
 
 
 def _inputs(name: str, x: npt.NDArray[Any]) -> npt.NDArray[np.float32]:

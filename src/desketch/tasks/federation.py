@@ -135,21 +135,19 @@ class Setup:
         )
 
     def evaluate(self, w: Tensor) -> dict[str, float]:
-        """Loss and accuracy on the test set, and the accuracy on the validation set when there is one."""
-        task = self.task
-        metrics = self.model.evaluate(w, task.x_test, task.y_test)
+        """Loss and metrics on the test set, and the first metric on the validation set when there is one."""
+        task, name = self.task, self.task.goal.metric.name
+        metrics = task.goal.evaluate(self.model, w, task.x_test, task.y_test)
         if len(task.y_val):
-            metrics["val_accuracy"] = self.model.evaluate(w, task.x_val, task.y_val)["accuracy"]
+            metrics[f"val_{name}"] = task.goal.evaluate(self.model, w, task.x_val, task.y_val)[name]
         return metrics
 
 
 def prepare(config: RunConfig) -> Setup:
     """Load the data, deal them out, build the model: all from the configuration, alike for every party."""
-    task = load_task(
-        config.task, validation=config.validation, seed=config.seed, label=config.label, group=config.group
-    )
+    task = load_task(config.task, **config.task_options)
     parts = partition(task, config.partition, config.clients, config.seed)
-    model = FlatModel(build_model(config.model, task, seed=config.seed).to(config.device))
+    model = FlatModel(build_model(config.model, task, seed=config.seed).to(config.device), task.goal.loss)
     moved = {name: getattr(task, name).to(config.device) for name in ("x_val", "y_val", "x_test", "y_test")}
     weight = 1.0 if config.weighting == "uniform" else 0.0  # 0: by examples
     clients = [

@@ -86,24 +86,43 @@ def read_npz(path: Path) -> Arrays:
     if "x" not in arrays or "y" not in arrays:
         raise ConfigError(f"{path} holds {sorted(arrays)}; it needs x and y (or x_train and y_train)")
     named = {name: arrays.pop(name, None) for name in ("x", "y", "x_test", "y_test")}
-    columns = {name: value for name, value in arrays.items() if value.shape == named["y"].shape}
+    columns = {name: value for name, value in arrays.items() if value.shape == named["y"].shape[:1]}
     return Arrays(**named, columns=columns)
 
 
 def read_csv(path: Path, *, label: str | None = None, group: str | None = None) -> Arrays:
-    """Read a CSV file with a header row; the label is column ``label`` or the last one, ``group`` is no feature."""
+    """Read a CSV file with a header row; ``label`` names a column or, ``a,b,c``, several; ``group`` is no feature.
+
+    The default label is the last column.
+    """
     header, rows = _csv_rows(path)
-    label = header[-1] if label is None else label
-    for name in (label, group):
+    labels = _label_columns(header, label)
+    for name in (*labels, group):
         if name is not None and name not in header:
             raise ConfigError(f"{path} has no column {name!r}; its columns are {', '.join(header)}")
     table = {name: [row[i] for row in rows] for i, name in enumerate(header)}
-    features = [name for name in header if name not in (label, group)]
+    _refuse_gaps(path, {name: table[name] for name in labels})
+    features = [name for name in header if name not in (*labels, group)]
     if not features:
         raise ConfigError(f"{path} has no column left for features")
     x = np.stack([_numbers(path, name, table[name]) for name in features], axis=1)
     columns = {group: np.array(table[group])} if group is not None else {}
-    return Arrays(x=x, y=np.array(table[label]), columns=columns)
+    y = np.array([table[name] for name in labels])
+    return Arrays(x=x, y=y.T if len(labels) > 1 else y[0], columns=columns)
+
+
+def _label_columns(header: list[str], label: str | None) -> list[str]:
+    """The columns that ``label`` names; a column whose own name has a comma goes first."""
+    if label is None:
+        return header[-1:]
+    return [label] if label in header else list(dict.fromkeys(name.strip() for name in label.split(",")))
+
+
+def _refuse_gaps(path: Path, labels: Mapping[str, list[str]]) -> None:
+    for name, cells in labels.items():
+        for number, cell in enumerate(cells, start=2):
+            if not cell.strip():
+                raise ConfigError(f"{path}, row {number}: label column {name!r} is empty; fill it in, or drop the row")
 
 
 def _csv_rows(path: Path) -> tuple[list[str], list[list[str]]]:

@@ -5,7 +5,8 @@
 ``mlp:H`` ``mlp:H-G``   ReLU network with the hidden widths given;  ``mlp-tanh:H`` the same with tanh
 ``cnn``                 two 3x3 convolutions with GroupNorm and pooling, one hidden layer (d = 156,490 on 28x28)
 ``lenet``               the sigmoid network of DLG (Zhu, Liu, Han, NeurIPS 2019), weights uniform in [-1/2, 1/2]
-``module:function``     your own: ``function(task)`` returns a ``torch.nn.Module`` that maps examples to class scores
+``gpt:LxW``             causal transformer of L layers of width W on the windows of a text
+``module:function``     your own: ``function(task)`` returns a ``torch.nn.Module`` that gives ``task.outputs`` scores
 ======================  =============================================================================================
 """
 
@@ -21,6 +22,8 @@ from torch import nn
 
 from desketch.errors import ConfigError
 from desketch.tasks.data import Task
+from desketch.tasks.goals import Language
+from desketch.tasks.gpt import Gpt
 
 __all__ = ["MODELS", "build_model"]
 
@@ -33,13 +36,24 @@ def build_model(spec: str, task: Task, *, seed: int = 0) -> nn.Module:
         raise ConfigError(f"unknown model {spec!r}; choose {', '.join(MODELS)} or your own module:function")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
+        _fits(kind, task)
         model = _users_own(kind, argument, task) if make is None else make(argument, task)
     return _checked(spec, model)
 
 
+def _fits(kind: str, task: Task) -> None:
+    """Models of numbers on numbers, models of symbols on text."""
+    text = isinstance(task.goal, Language)
+    if kind in MODELS and (kind == "gpt") != text:
+        advice = (
+            "choose gpt:LAYERSxWIDTH, such as gpt:2x64" if text else f"choose another model, or text:FILE, not {kind}"
+        )
+        raise ConfigError(f"model {kind} does not fit the {task.goal.name} task {task.name}; {advice}")
+
+
 def _softmax(argument: str, task: Task) -> nn.Module:
     _no_argument("softmax", argument)
-    return nn.Sequential(nn.Flatten(), nn.Linear(prod(task.input_shape), task.classes))
+    return nn.Sequential(nn.Flatten(), nn.Linear(prod(task.input_shape), task.outputs))
 
 
 def _mlp(activation: type[nn.Module]) -> Callable[[str, Task], nn.Module]:
@@ -49,7 +63,7 @@ def _mlp(activation: type[nn.Module]) -> Callable[[str, Task], nn.Module]:
             raise ConfigError(f"hidden widths look like mlp:512 or mlp:256-128, got {argument!r}")
         widths = [prod(task.input_shape), *map(int, hidden)]
         layers = [layer for a, b in pairwise(widths) for layer in (nn.Linear(a, b), activation())]
-        return nn.Sequential(nn.Flatten(), *layers, nn.Linear(widths[-1], task.classes))
+        return nn.Sequential(nn.Flatten(), *layers, nn.Linear(widths[-1], task.outputs))
 
     return make
 
@@ -69,7 +83,7 @@ def _cnn(argument: str, task: Task) -> nn.Module:
         nn.Flatten(),
         nn.Linear(32 * (height // 4) * (width // 4), 96),
         nn.ReLU(),
-        nn.Linear(96, task.classes),
+        nn.Linear(96, task.outputs),
     )
 
 
@@ -85,11 +99,18 @@ def _lenet(argument: str, task: Task) -> nn.Module:
         nn.Conv2d(12, 12, 5, stride=1, padding=2),
         nn.Sigmoid(),
         nn.Flatten(),
-        nn.Linear(12 * positions, task.classes),
+        nn.Linear(12 * positions, task.outputs),
     )
     for parameter in model.parameters():
         nn.init.uniform_(parameter, -0.5, 0.5)
     return model
+
+
+def _gpt(argument: str, task: Task) -> nn.Module:
+    layers, _, width = argument.partition("x")
+    if not (layers.isdecimal() and width.isdecimal() and int(layers) > 0 and int(width) > 0):
+        raise ConfigError(f"a transformer looks like gpt:2x64 (layers x width), got gpt:{argument}")
+    return Gpt(symbols=task.outputs, context=task.input_shape[0], layers=int(layers), width=int(width))
 
 
 MODELS: dict[str, Callable[[str, Task], nn.Module]] = {
@@ -98,6 +119,7 @@ MODELS: dict[str, Callable[[str, Task], nn.Module]] = {
     "mlp-tanh": _mlp(nn.Tanh),
     "cnn": _cnn,
     "lenet": _lenet,
+    "gpt": _gpt,
 }
 
 

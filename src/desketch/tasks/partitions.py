@@ -6,6 +6,9 @@
 ``shards:K``              sorted by label, cut in K shards per client, dealt out (McMahan et al. 2017)
 ``column:NAME``           one client per value of a column of the data
 ========================  ==============================================================================
+
+Where there are no classes, a set of labels is one; numbers to predict are sorted by value and the windows of a text by
+their place (so ``shards:K`` gives a client K contiguous stretches), and tenths of that order stand for the classes.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ __all__ = ["PARTITIONS", "partition"]
 
 Indices = npt.NDArray[np.int64]
 Rng = np.random.Generator
+_TENTHS = 10
 
 
 def partition(task: Task, spec: str, clients: int, seed: int) -> list[Tensor]:
@@ -44,14 +48,24 @@ def _iid(task: Task, _: str, clients: int, rng: Rng) -> list[Indices]:
 
 def _dirichlet(task: Task, argument: str, clients: int, rng: Rng) -> list[Indices]:
     concentration = _number(argument, "dirichlet:A", minimum=1e-3)
-    y = task.y_train.numpy()
+    strata = _strata(task)
     parts: list[list[Indices]] = [[] for _ in range(clients)]
-    for c in range(task.classes):
-        members = rng.permutation(np.flatnonzero(y == c))
+    for c in range(int(strata.max()) + 1):
+        members = rng.permutation(np.flatnonzero(strata == c))
         cuts = np.cumsum(rng.dirichlet(np.full(clients, concentration)))[:-1] * len(members)
         for part, piece in zip(parts, np.split(members, np.round(cuts).astype(int)), strict=True):
             part.append(piece)
     return _fill_empty([np.concatenate(part) for part in parts])
+
+
+def _strata(task: Task) -> Indices:
+    """The class of each example, or what stands for it."""
+    key = task.goal.sort_key(task.y_train)
+    if task.goal.discrete:
+        return key
+    ranks = np.empty(len(key), np.int64)
+    ranks[np.argsort(key, kind="stable")] = np.arange(len(key))
+    return ranks * _TENTHS // len(key)
 
 
 def _fill_empty(parts: list[Indices]) -> list[Indices]:
@@ -69,7 +83,7 @@ def _shards(task: Task, argument: str, clients: int, rng: Rng) -> list[Indices]:
     if clients * per_client > n:
         raise ConfigError(f"{clients} clients x {per_client} shards exceed {n} training examples; lower one of them")
     by_label = rng.permutation(n)
-    by_label = by_label[np.argsort(task.y_train.numpy()[by_label], kind="stable")]
+    by_label = by_label[np.argsort(task.goal.sort_key(task.y_train)[by_label], kind="stable")]
     shards = np.array_split(by_label, clients * per_client)
     order = rng.permutation(len(shards)).reshape(clients, per_client)
     return [np.concatenate([shards[i] for i in row]) for row in order]

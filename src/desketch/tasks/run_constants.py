@@ -30,11 +30,9 @@ def estimate_run(folder: Path) -> Curvature:
 
 def estimate_config(config: RunConfig, folder: Path | None = None) -> Curvature:
     """Estimate for a run with these settings: at the weights saved in ``folder``, or after a short descent."""
-    task = load_task(
-        config.task, label=config.label, group=config.group, validation=config.validation, seed=config.seed
-    )
+    task = load_task(config.task, **config.task_options)
     parts = partition(task, config.partition, config.clients, config.seed)
-    model = FlatModel(build_model(config.model, task, seed=config.seed))
+    model = FlatModel(build_model(config.model, task, seed=config.seed), task.goal.loss)
     w0 = model.flatten()
     w = _saved_weights(folder, model) if folder else None
     if w is None:
