@@ -105,11 +105,13 @@ def agreement():
 
 @pytest.mark.parametrize("engine", ["in-process", "tree", "gossip", "session"])
 def test_every_engine_asks_every_client_once_a_round(engine, agreement, monkeypatch):
-    encoded = []
-    plain = contract._check
-    monkeypatch.setattr(
-        contract, "_check", lambda p, *rest, **named: (encoded.append(p.client), plain(p, *rest, **named))
-    )
+    encoded, plain = [], contract._check
+
+    def check(participant, *rest, **named):
+        encoded.append(participant.client)
+        plain(participant, *rest, **named)
+
+    monkeypatch.setattr(contract, "_check", check)
     engines = {
         "in-process": in_process,
         "tree": lambda: over_a_mesh(TreeMesh),
