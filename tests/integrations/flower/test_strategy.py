@@ -20,6 +20,7 @@ from desketch.fed.mechanism import Privacy
 from desketch.integrations.flower import SketchMod, SketchStrategy, record, sketch_mod
 from desketch.privacy.events import Ledger
 from desketch.privacy.record import PrivacyRecord
+from desketch.wire import Wire
 
 
 @pytest.fixture(autouse=True)
@@ -27,6 +28,14 @@ def task(monkeypatch):
     """Messages are stamped with the task they belong to."""
     for name, value in {"_run_id": 1, "_node_id": 1, "_task_id": 1}.items():
         monkeypatch.setattr(TaskIdentity, name, value)
+
+
+def deliver(app, message, context):
+    """Call the app; what it raises becomes an error reply, as in Flower."""
+    try:
+        return app(message, context)
+    except Exception as error:
+        return Message(Error(code=ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason=repr(error)), reply_to=message)
 
 
 class LocalGrid(Grid):
@@ -68,8 +77,9 @@ class LocalGrid(Grid):
             name = uuid.uuid4().hex
             message.metadata.__dict__["_message_id"] = name
             node = message.metadata.dst_node_id
-            self.sent.append(list(message.content))
-            fault = self.faults.get((node, int(message.metadata.group_id)), lambda app, m, c: app(m, c))
+            self.sent.append(record.read(message))
+            assert list(message.content) == [record.KEY]
+            fault = self.faults.get((node, int(message.metadata.group_id)), deliver)
             reply = fault(self.apps[node], message, self.contexts[node])
             if reply is not None:
                 self.replies[name] = reply
@@ -104,10 +114,24 @@ def fedavg_app(mod):
             optimizer.zero_grad()
             nn.functional.cross_entropy(model(data.x[i]), data.y[i]).backward()
             optimizer.step()
-        metrics = MetricRecord({"num-examples": len(data.y), "loss": 0.0})
+        metrics = MetricRecord({"num-examples": len(data.y), "client": context.node_config["partition-id"]})
         return Message(RecordDict({"arrays": ArrayRecord(model.state_dict()), "metrics": metrics}), reply_to=message)
 
+    @app.evaluate()
+    def evaluate(message, context):
+        model = net()
+        model.load_state_dict(message.content["arrays"].to_torch_state_dict())
+        data = parties.client_data(context.node_config["partition-id"])
+        right = float((model(data.x).argmax(1) == data.y).float().mean())
+        metrics = MetricRecord({"num-examples": len(data.y), "accuracy": right, **extra(message)})
+        return Message(RecordDict({"metrics": metrics}), reply_to=message)
+
     return app
+
+
+def extra(message):
+    config = message.content["config"]
+    return {"server-round": config["server-round"], "seen": config["seen"]} if "seen" in config else {}
 
 
 def evaluate(t, arrays):
@@ -128,7 +152,9 @@ def start(strategy, grid, rounds):
 
 
 def strategy(**options):
-    return SketchStrategy(**{"compression": 10, "codec": "int4", "poll_seconds": 0.01, "round_timeout": 0.2, **options})
+    wire = Wire(compression=10, codec="int4")
+    quick = {"fraction_evaluate": 0.0, "poll_seconds": 0.01, "round_timeout": 0.2}
+    return SketchStrategy(**{"wire": wire, **quick, **options})
 
 
 def grid(tmp_path, faults=None, clients=parties.CLIENTS):
@@ -139,10 +165,9 @@ def test_a_fedavg_app_learns_through_the_mod_and_only_frames_travel(tmp_path):
     network = grid(tmp_path)
     result = start(strategy(folder=tmp_path / "server"), network, 25)
     assert result.evaluate_metrics_serverapp[25]["accuracy"] > 0.8
-    assert all(names == [record.KEY] for names in network.sent)
     rows = [json.loads(line) for line in (tmp_path / "server" / "metrics.jsonl").read_text().splitlines()]
     assert [row["round"] for row in rows] == list(range(1, 26))
-    assert rows[-1]["bytes_up"] < 4 * (241 / 2 + 120)
+    assert rows[-2]["bytes_up"] < 4 * (241 / 2 + 120 + len('{"num-examples":350,"client":1}'))
     assert rows[-1]["seconds"] >= rows[-1]["seconds_client"]
 
 
@@ -166,8 +191,8 @@ def test_silent_failing_and_lying_nodes_do_not_stop_a_round(tmp_path):
     rows = []
     network = grid(tmp_path, faults)
     start(strategy(on_round=rows.append), network, 4)
-    assert [len(row["participants"]) for row in rows] == [4, 1, 3, 4]
-    assert rows[1]["silent"] == 1
+    assert [row["participants"] for row in rows] == [4, 1, 3, 4]
+    assert rows[1]["dropped"] == 1
     assert set(rows[1]["refused"]) == {"client 1", "client 2"}
     assert "killed" in rows[1]["refused"]["client 1"]
 
@@ -185,9 +210,9 @@ def test_a_resumed_run_ends_where_an_undisturbed_one_does(tmp_path):
 def test_thirty_percent_participation(tmp_path):
     network = grid(tmp_path)
     rows = []
-    result = start(strategy(fraction_train=0.3, clients=4, on_round=rows.append), network, 40)
-    assert all(len(row["participants"]) == 1 for row in rows)
-    assert len({row["participants"] for row in rows}) == 4
+    result = start(strategy(fraction_train=0.3, min_train_nodes=1, clients=4, on_round=rows.append), network, 40)
+    assert all(row["participants"] == 1 for row in rows)
+    assert {client for row in rows for client in row["clients"]} == {0, 1, 2, 3}
     assert result.evaluate_metrics_serverapp[40]["accuracy"] > 0.7
 
 
@@ -238,7 +263,7 @@ def test_arrays_a_sketch_cannot_carry_are_refused(tmp_path):
 def test_a_round_with_nobody_ends_at_its_deadline(tmp_path):
     rows = []
     start(strategy(on_round=rows.append), LocalGrid({}, tmp_path), 1)
-    assert rows[0]["participants"] == ()
+    assert rows[0]["participants"] == 0
 
 
 def lost(app, message, context):
@@ -255,8 +280,8 @@ def test_a_node_that_comes_back_under_a_new_id_takes_part_in_the_open_round(tmp_
     network.faults = {(101, t): (dies_and_returns if t == 3 else lost) for t in range(3, 7)}
     rows = []
     start(strategy(on_round=rows.append, round_timeout=60.0), network, 5)
-    assert [sorted(row["participants"]) for row in rows] == [[0, 1, 2]] * 5
-    assert [row["silent"] for row in rows] == [0, 0, 1, 0, 0]  # the dead node is waited for no more
+    assert [row["clients"] for row in rows] == [[0, 1, 2]] * 5
+    assert [row["dropped"] for row in rows] == [0, 0, 1, 0, 0]  # the dead node is waited for no more
 
 
 def test_a_client_app_that_crashed_is_asked_again_and_counts_once(tmp_path):
@@ -269,7 +294,7 @@ def test_a_client_app_that_crashed_is_asked_again_and_counts_once(tmp_path):
     rows = []
     result = start(strategy(on_round=rows.append), grid(tmp_path / "a", {(101, 2): crash}), 4)
     quiet = start(strategy(), grid(tmp_path / "b"), 4)
-    assert [len(row["participants"]) for row in rows] == [4] * 4
+    assert [row["participants"] for row in rows] == [4] * 4
     assert all((array.numpy() == quiet.arrays[name].numpy()).all() for name, array in result.arrays.items())
 
 
@@ -280,7 +305,7 @@ def test_a_private_round_is_asked_once(tmp_path):
     rows = []
     private = Privacy(ledger=FixedLedger(3))
     start(strategy(on_round=rows.append, privacy=private), grid(tmp_path, {(101, 2): crash}), 3)
-    assert [len(row["participants"]) for row in rows] == [4, 3, 4]
+    assert [row["participants"] for row in rows] == [4, 3, 4]
 
 
 class Clock:
