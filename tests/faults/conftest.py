@@ -141,7 +141,7 @@ class Bed:
         self.until(lambda: set(self.digests()) == {last["digest"]}, "the last broadcast on every client")
         rows = self.rows()
         assert [row["round"] for row in rows] == list(range(1, self.config.rounds + 1))
-        participants = [tuple(row["participants"]) for row in rows]
+        participants = [tuple(row["clients"]) for row in rows]
         assert all(len(set(row)) == len(row) for row in participants)
         assert self.in_process(participants)[0] == last["digest"]
         quiet = self.in_process([tuple(range(self.clients))] * self.config.rounds)[1]

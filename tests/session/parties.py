@@ -16,6 +16,7 @@ from desketch.session.agreement import Agreement
 from desketch.session.client import ClientSession, MemoryStore
 from desketch.session.server import Outcome, ServerSession
 from desketch.tasks.goals import Classification
+from desketch.wire import Wire
 
 CLIENTS = 4
 WORK = LocalWork(steps=10, eta=0.2, batch=32)
@@ -41,8 +42,8 @@ def client_data(client):
 
 def agreement(**changes):
     model = flat_model()
-    facts = {"name": "test", "seed": 7, "names": model.names, "shapes": model.shapes, "b": 200, "codec": "int4"}
-    return Agreement(**{**facts, "codec_down": "int4", **changes})
+    facts = {"name": "test", "seed": 7, "names": model.names, "shapes": model.shapes, "optimizer": "sgd"}
+    return Agreement(**{**facts, "wire": Wire(b=200, codec="int4"), **changes})
 
 
 class DigitsTrainer:

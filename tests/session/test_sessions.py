@@ -8,13 +8,14 @@ import parties
 import pytest
 import torch
 
-from desketch.errors import RunError, WireError
+from desketch.errors import InputError, RunError, WireError
 from desketch.fed.engine import LoopEngine
 from desketch.fed.rounds import Federation, run
 from desketch.fed.tensor_client import tensor_clients
-from desketch.session.agreement import Agreement
+from desketch.session.agreement import Agreement, WrappedApp
 from desketch.session.client import FolderStore, MemoryStore
 from desketch.session.protocol import Order, Reply, State
+from desketch.wire import Wire
 
 
 def four(**options):
@@ -160,7 +161,7 @@ def nan_frame(reply):
 
     from desketch.wire import peek
 
-    channel = parties.agreement(codec="f16", codec_down="f16").channel()
+    channel = parties.agreement(wire=Wire(b=200, codec="f16")).channel()
     frame = bytearray(channel.encode_updates(reply.t, torch.ones(1, channel.d), clients=[0], weights=[1.0])[0])
     start = peek(frame).start
     frame[start : start + 4] = b"\xff" * 4
@@ -207,7 +208,7 @@ def test_a_hostile_reply_is_refused_by_name_and_the_round_goes_on(name):
 
 
 def test_a_nan_is_refused():
-    session = parties.server(codec="f16", codec_down="f16")
+    session = parties.server(wire=Wire(b=200, codec="f16"))
     nodes = four()
     nodes[103] = Liar(nodes[103], lambda reply: dataclasses.replace(reply, frame=nan_frame(reply)).pack())
     report = parties.play(session, nodes)
@@ -255,9 +256,15 @@ def test_an_agreement_survives_its_json_and_names_the_run():
     back = Agreement.from_json(deal.to_json())
     assert back.run == deal.run
     assert back.d == deal.d
-    assert parties.agreement(codec="sign1").run != deal.run
+    assert back.to_json() == deal.to_json()
+    assert parties.agreement(wire=Wire(b=200)).run != deal.run
+    assert parties.agreement(wire=Wire(compression=deal.d / 200, codec="int4", codec_down="int4")).run == deal.run
     with pytest.raises(RunError):
         Agreement.from_json(b'{"what": 1}')
+    with pytest.raises(RunError, match="codec"):
+        Agreement.from_json(deal.to_json().replace(b"int4", b"int3"))
+    with pytest.raises(InputError, match="bytes is not JSON"):
+        parties.agreement(app=WrappedApp(train={"key": b"x"})).to_json()
 
 
 def test_a_session_reloads_what_it_stored():

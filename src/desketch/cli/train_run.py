@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
-import platform
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
-from safetensors.torch import save
 
-import desketch
 from desketch.cli.mesh_summary import print_costs, topology_summary
-from desketch.core.files import write_durably
 from desketch.core.metrics import METRICS, Metric
 from desketch.errors import ConfigError
 from desketch.fed import Federation, Observer, Observers, RoundRecord, run
@@ -28,7 +22,9 @@ from desketch.mesh.rounds import Mesh, run_mesh
 from desketch.report import write_report
 from desketch.report.sections import human_bytes
 from desketch.run.folder import RunFolder
+from desketch.session.server import ServerSession
 from desketch.tasks import RunConfig, Setup, prepare
+from desketch.tasks.summary import capture_meta, summarise, write_outcome
 
 __all__ = ["judgement", "train_run"]
 
@@ -37,39 +33,50 @@ def train_run(
     config: RunConfig, *, out: Path | None = None, resume: bool = False, quiet: bool = True, table: bool = False
 ) -> dict[str, Any]:
     """Run, write the run folder, and return the summary."""
-    if config.engine == "flower-sim":
-        from desketch.cli.train_sim import train_simulated
-
-        return train_simulated(config, out=out or _fresh_folder(config), table=table)
     path = Path(out or config.out or "") if (out or config.out) else _fresh_folder(config)
     setup = prepare(config)
     _limit_threads(setup.model.d)
-    federation = setup.mesh() if config.topology else setup.federation()
+    party, rounds = _engine(setup)
     folder = RunFolder(
         path,
-        federation,
+        party,
         identity=config.identity(),
         checkpoint_every=config.checkpoint_every,
         capture=config.capture,
-        capture_meta=_capture_meta(setup),
+        capture_meta=capture_meta(setup),
     )
     folder.resume() if resume else folder.start()
     config.save(path / "config.yaml")
-    with _progress(config, setup.task.goal.metric, federation.t, quiet) as bar, _stop_on_interrupt() as interrupt:
+    with _progress(config, setup.task.goal.metric, party.t, quiet) as bar, _stop_on_interrupt() as interrupt:
         extra = [_TensorBoard(path / "tensorboard")] if config.tensorboard else []
-        watch = Observers(folder, bar, interrupt, *extra)
-        if isinstance(federation, Mesh):
-            run_mesh(federation, rounds=config.rounds, observer=watch)
-        else:
-            run(federation, rounds=config.rounds, observer=watch)
+        rounds(Observers(folder, bar, interrupt, *extra))
     folder.checkpoint()
-    summary = _summary(setup, federation, folder.rows, interrupted=interrupt.stop and federation.t < config.rounds)
-    _finish(path, setup, federation, summary)
+    summary = summarise(setup, party, folder.rows, interrupted=interrupt.stop and party.t < config.rounds)
+    if isinstance(party, Mesh):
+        summary["topology"] = topology_summary(party, folder.rows)
+    write_outcome(path, setup, party, summary)
     if folder.rows:
         write_report(path)
     if table:
         _print(summary, path)
     return summary
+
+
+Party = Federation | Mesh | ServerSession
+
+
+def _engine(setup: Setup) -> tuple[Party, Callable[[Observer], None]]:
+    """The party that ends with the model, and what drives its rounds: the only thing that engines differ in."""
+    config = setup.config
+    if config.engine == "flower-sim":
+        from desketch.cli.train_sim import simulated
+
+        return simulated(setup)
+    if config.topology:
+        mesh = setup.mesh()
+        return mesh, lambda watch: run_mesh(mesh, rounds=config.rounds, observer=watch)
+    federation = setup.federation()
+    return federation, lambda watch: run(federation, rounds=config.rounds, observer=watch)
 
 
 def _limit_threads(d: int) -> None:
@@ -85,73 +92,6 @@ def _fresh_folder(config: RunConfig) -> Path:
         n += 1
         path = Path("runs") / f"{name}-{n}"
     return path
-
-
-def _capture_meta(setup: Setup) -> dict[str, Any]:
-    """What `desketch attack` needs beside the frames: the configuration, and each client's share of the data."""
-    config = setup.config
-    keys = (
-        "task",
-        "model",
-        "clients",
-        "partition",
-        "seed",
-        "local_steps",
-        "eta_local",
-        "batch_size",
-        "family",
-        "codec",
-    )
-    return {
-        **{name: getattr(config, name) for name in keys},
-        "d": setup.model.d,
-        "b": config.sketch_size(setup.model.d),
-        "examples": [len(client.y) for client in setup.clients],
-        "config": config.model_dump(mode="json"),
-    }
-
-
-def _summary(
-    setup: Setup, federation: Federation | Mesh, rows: list[dict[str, Any]], *, interrupted: bool
-) -> dict[str, Any]:
-    config, n, d = setup.config, len(setup.clients), setup.model.d
-    metric, evaluated = setup.task.goal.metric.name, setup.evaluate(federation.model_vector)
-    validated = evaluated.pop(f"val_{metric}", None)
-    up, down = (sum(row[name] for row in rows) / n for name in ("bytes_up", "bytes_down"))
-    fedavg = 4 * d * sum(2 * row["asked"] - row["dropped"] for row in rows) / n
-    stopped_by = "interrupt" if interrupted else "budget" if federation.spent_budget else "rounds"
-    return {
-        "metric": metric,
-        f"test_{metric}": evaluated.pop(metric),
-        **{f"test_{name}": value for name, value in evaluated.items()},
-        f"val_{metric}": validated,
-        "rounds": federation.t,
-        "bytes_up_per_client": up,
-        "bytes_down_per_client": down,
-        "fedavg_bytes_per_client": fedavg,
-        "times_fewer_bytes": fedavg / (up + down) if up + down else None,
-        "replica_digest": federation.digest(),
-        "seconds": sum(row["seconds"] for row in rows),
-        "stopped_by": stopped_by,
-        "epsilon": federation.privacy.ledger.epsilon() if federation.privacy else None,
-        "delta": config.dp.delta if config.dp else None,
-        "refused": sum(len(row["refused"]) for row in rows),
-        "skipped_rounds": sum(row["participants"] == 0 for row in rows),
-        "d": d,
-        "b": config.sketch_size(d),
-        "clients": n,
-        "version": desketch.__version__,
-        "torch": torch.__version__,
-        "numpy": np.__version__,
-        "python": platform.python_version(),
-        **({"topology": topology_summary(federation, rows)} if isinstance(federation, Mesh) else {}),
-    }
-
-
-def _finish(path: Path, setup: Setup, federation: Federation | Mesh, summary: dict[str, Any]) -> None:
-    parameters = setup.model.unflatten(federation.model_vector)
-    write_durably(path / "model.safetensors", save({name: value.contiguous() for name, value in parameters.items()}))
-    write_durably(path / "summary.json", (json.dumps(summary, indent=2) + "\n").encode())
 
 
 def _print(summary: dict[str, Any], path: Path) -> None:

@@ -68,7 +68,7 @@ class RoundRecord:
     bytes_down: int
     asked: int
     participants: int
-    refused: Mapping[int, str]
+    refused: Mapping[Any, str]  # client -> why; over a network also a node that is no client yet
     dropped: int
     late: int
     eta_global: float

@@ -1,29 +1,45 @@
 """Agreement: what all parties of a run share, small enough to be sent to a client on first contact.
 
 It decides every R_t, codec and optimiser step, so two parties with equal agreements and equal broadcasts have equal
-replicas.  Its JSON names the run: frames of a run with any other agreement are refused by their run id.
+replicas.  Its JSON names the run, on every engine: frames of another agreement are refused by their run id.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from math import prod
 from typing import Any, Literal
 
 from torch import Tensor
 
-from desketch.errors import RunError
-from desketch.fed.channel import SketchChannel, Wire
+from desketch.errors import ConfigError, InputError, RunError
+from desketch.fed.channel import SketchChannel
 from desketch.fed.mechanism import SketchMechanism
 from desketch.fed.optimizers import ServerOptimizer, make_optimizer
 from desketch.fed.replica import Replica
 from desketch.keys import Key
-from desketch.wire import run_id
+from desketch.wire import Wire, run_id
 
-__all__ = ["Agreement"]
+__all__ = ["Agreement", "WrappedApp"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WrappedApp:
+    """What a client needs to know to train through somebody else's app (Flower's `sketch_mod`).
+
+    ``arrays`` and ``config`` name the records the app finds in its message; ``train`` and ``evaluate`` are what the
+    config record holds; ``weighted_by`` is the metric that weighs an update.  Without ``metrics`` none are sent.
+    """
+
+    arrays: str = "arrays"
+    config: str = "config"
+    weighted_by: str = "num-examples"
+    train: Mapping[str, Any] = field(default_factory=dict)
+    evaluate: Mapping[str, Any] = field(default_factory=dict)
+    metrics: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,16 +50,17 @@ class Agreement:
     seed: int
     names: Sequence[str]
     shapes: Sequence[Sequence[int]]
-    b: int
-    family: str = "srht"
-    options: Mapping[str, Any] = field(default_factory=dict)
-    codec: str = "sign1"
-    codec_down: str = "sign1"
-    optimizer: str = "sgd"
+    wire: Wire = field(default_factory=Wire)
+    optimizer: str = "momentum"
     eta_global: float | Literal["auto"] = "auto"
     beta: float | None = None
-    weighted_by: str = "num-examples"  # the metric that weighs an update, for wrapped apps
-    config: Mapping[str, Any] = field(default_factory=dict)  # what wrapped apps find in their config record
+    app: WrappedApp = field(default_factory=WrappedApp)
+
+    def __post_init__(self) -> None:
+        """Settle the wire: a compression or the b that it stands for make the same run."""
+        b = self.wire.sketch_size(self.d)
+        settled = replace(self.wire, b=b, compression=self.d / b, codec_down=self.wire.down)
+        object.__setattr__(self, "wire", settled)
 
     @cached_property
     def d(self) -> int:
@@ -62,14 +79,18 @@ class Agreement:
 
     def to_json(self) -> bytes:
         """The canonical form."""
-        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode()
+        try:
+            return json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode()
+        except TypeError as error:
+            raise InputError(f"an agreement travels as JSON, and {error}; leave it out of the configuration") from None
 
     @classmethod
     def from_json(cls, data: bytes) -> Agreement:
         """Read `to_json`; anything else is refused."""
         try:
-            return cls(**json.loads(data))
-        except (TypeError, ValueError) as error:
+            facts = json.loads(data)
+            return cls(**{**facts, "wire": Wire(**facts["wire"]), "app": WrappedApp(**facts["app"])})
+        except (KeyError, TypeError, ValueError, ConfigError) as error:
             raise RunError(
                 f"an agreement of {len(data)} bytes cannot be read: {error}; upgrade the older side"
             ) from None
@@ -79,7 +100,7 @@ class Agreement:
         return SketchChannel(
             d=self.d,
             key=Key(self.seed),
-            wire=Wire(family=self.family, b=self.b, codec=self.codec, codec_down=self.codec_down, options=self.options),
+            wire=self.wire,
             run=self.run,
             mechanism=mechanism,
         )

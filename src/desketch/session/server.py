@@ -7,7 +7,7 @@ once: by message, by client and by round.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -17,9 +17,11 @@ from torch import Tensor
 
 from desketch.core.files import write_durably
 from desketch.core.tree import pack_tree, unpack_tree
-from desketch.errors import RunError, WireError
+from desketch.errors import BudgetError, RunError, WireError
 from desketch.fed.channel import ServerStep
+from desketch.fed.iterates import Average
 from desketch.fed.mechanism import Privacy
+from desketch.fed.rounds import RoundRecord
 from desketch.fed.server import Server
 from desketch.privacy.record import write_record
 from desketch.session.agreement import Agreement
@@ -52,12 +54,31 @@ class RoundReport:
     client_seconds: float
     epsilon: float | None = None
 
+    def record(self, metrics: Mapping[str, float], seconds: float, *, up: int = 0, down: int = 0) -> RoundRecord:
+        """The row as the in-process engine writes it; ``up`` and ``down`` are bytes that moved after the round."""
+        return RoundRecord(
+            round=self.round,
+            metrics=metrics,
+            bytes_up=self.bytes_up + up,
+            bytes_down=self.bytes_down + down,
+            asked=self.asked,
+            participants=len(self.participants),
+            refused=self.refused,
+            dropped=self.silent,
+            late=0,
+            eta_global=self.eta_global,
+            digest=self.digest,
+            seconds=seconds,
+            epsilon=self.epsilon,
+        )
+
 
 @dataclass
 class _Tally:
     """What the open round has seen so far."""
 
-    asked: set[int] = field(default_factory=set)
+    greeted: set[int] = field(default_factory=set)  # nodes that were sent any order
+    asked: set[int] = field(default_factory=set)  # nodes that were to train
     heard: set[int] = field(default_factory=set)
     frames: dict[int, bytes] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
@@ -70,9 +91,16 @@ class ServerSession:
     """Rounds of a run whose messages somebody else carries."""
 
     def __init__(
-        self, agreement: Agreement, w0: Tensor, *, folder: Path | None = None, privacy: Privacy | None = None
+        self,
+        agreement: Agreement,
+        w0: Tensor,
+        *,
+        folder: Path | None = None,
+        privacy: Privacy | None = None,
+        average: Average | None = None,
     ) -> None:
-        self.agreement, self.privacy = agreement, privacy
+        self.agreement, self.privacy, self.average = agreement, privacy, average or Average()
+        self.spent_budget = False
         channel = agreement.channel(privacy.sketch if privacy else None)
         self.server = Server(w0, optimizer=agreement.make_optimizer(), channel=channel)
         self.clients: dict[int, int] = {}  # node -> client
@@ -87,13 +115,26 @@ class ServerSession:
 
     @property
     def w(self) -> Tensor:
-        """The model."""
+        """The w of every replica."""
         return self.server.replica.w
+
+    @property
+    def model_vector(self) -> Tensor:
+        """The w to use: the average if one is kept, else the replica's."""
+        return self.average.of(self.w)
+
+    def digest(self) -> str:
+        """SHA-256 of the replica's w, equal on every party."""
+        return self.server.replica.digest()
 
     def charge(self) -> None:
         """Charge the next round's release and put the charge on disk before anything is released."""
         if self.privacy:
-            self.privacy.ledger.charge(self.t + 1)
+            try:
+                self.privacy.ledger.charge(self.t + 1)
+            except BudgetError:
+                self.spent_budget = True
+                raise
             self.save()
             if self._path is not None:
                 write_record(self._path.with_name("privacy.json"), self.privacy.ledger.record)
@@ -116,13 +157,19 @@ class ServerSession:
             checkpoint=package.checkpoint,
             broadcasts=package.broadcasts,
         ).pack()
-        self._tally.asked.add(node)
+        self._tally.greeted.add(node)
+        if train:
+            self._tally.asked.add(node)
+            self._tally.heard.discard(node)
         self._tally.bytes_down += len(data)
         return data
 
-    def receive(self, node: int, data: bytes) -> Outcome:
-        """Take a node's reply in; a bad one is refused by name and the round goes on."""
-        self._tally.bytes_up += len(data)
+    def receive(self, node: int, data: bytes, *, beside: int = 0) -> Outcome:
+        """Take a node's reply in; a bad one is refused by name and the round goes on.
+
+        ``beside`` counts bytes that the carrier brought along with it, e.g. metrics.
+        """
+        self._tally.bytes_up += len(data) + beside
         self._tally.heard.add(node)
         try:
             reply = Reply.unpack(data)
@@ -158,8 +205,8 @@ class ServerSession:
 
     def close(self) -> RoundReport:
         """Average what arrived, apply it, write the state, and begin the next round."""
-        frames = dict(sorted(self._tally.frames.items()))  # the sum must not depend on who was faster
-        step: ServerStep = self.server.step(frames)
+        step: ServerStep = self.server.step(self.frames)  # sorted: the sum must not depend on who was faster
+        self.average.add(self.w)
         tally, self._tally = self._tally, _Tally()
         self.save()
         return RoundReport(
@@ -176,14 +223,38 @@ class ServerSession:
             epsilon=self.privacy.ledger.epsilon() if self.privacy else None,
         )
 
+    @property
+    def frames(self) -> dict[int, bytes]:
+        """The updates of the open round so far."""
+        return dict(sorted(self._tally.frames.items()))
+
+    def settle(self) -> tuple[int, int]:
+        """Bytes up and down since the last round was closed; the next round counts anew."""
+        tally, self._tally = self._tally, _Tally()
+        return tally.bytes_up, tally.bytes_down
+
+    def behind(self, nodes: Iterable[int]) -> list[int]:
+        """Those of the nodes whose client has not confirmed the last broadcast."""
+        return [node for node in nodes if self.server.versions.get(self.clients.get(node, NEVER)) != self.t]
+
     def save(self) -> None:
         """Write the state to the folder, if there is one, atomically."""
         if self._path is None:
             return
         self._path.parent.mkdir(parents=True, exist_ok=True)
+        write_durably(self._path, pack_tree({"agreement": self.agreement.to_json(), **self.state_dict()}))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that is needed to go on bit for bit."""
         ledger = self.privacy.ledger.state_dict() if self.privacy else None
-        state = {"agreement": self.agreement.to_json(), "server": self.server.state_dict(), "ledger": ledger}
-        write_durably(self._path, pack_tree(state))
+        return {"server": self.server.state_dict(), "average": self.average.state_dict(), "ledger": ledger}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from `state_dict`."""
+        self.server.load_state_dict(state["server"])
+        self.average.load_state_dict(state["average"])
+        if self.privacy:
+            self.privacy.ledger.load_state_dict(state["ledger"])
 
     def _resume(self) -> bool:
         if self._path is None or not self._path.exists():
@@ -194,9 +265,7 @@ class ServerSession:
                 f"{self._path} belongs to another configuration; resume with the one it was made with, or choose "
                 "another folder"
             )
-        self.server.load_state_dict(state["server"])
-        if self.privacy:
-            self.privacy.ledger.load_state_dict(state["ledger"])
+        self.load_state_dict(state)
         return True
 
     def _check(self, node: int, reply: Reply) -> None:
@@ -208,7 +277,7 @@ class ServerSession:
         ):
             if got != expected:
                 raise WireError(f"{name}: got {got}, expected {expected}")
-        if node not in self._tally.asked:
+        if node not in self._tally.greeted:
             raise WireError("sender: this node was not asked in this round")
         if reply.client in self._tally.frames:
             raise WireError(f"client: {reply.client} already answered in this round")

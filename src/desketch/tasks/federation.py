@@ -7,7 +7,6 @@ from functools import partial
 
 from torch import Tensor
 
-from desketch import wire
 from desketch.fed import (
     Attendance,
     Channel,
@@ -20,18 +19,17 @@ from desketch.fed import (
     SketchChannel,
     make_average,
     make_engine,
-    make_optimizer,
     tensor_clients,
 )
 from desketch.fed.iterates import LocalIterates
 from desketch.fed.local import Visit
-from desketch.keys import Key
 from desketch.mesh.gossip import GossipMesh
 from desketch.mesh.rounds import Failures, Mesh
 from desketch.mesh.topology import build_topology
 from desketch.mesh.tree import TreeMesh
 from desketch.privacy.per_example import PerExample
 from desketch.privacy.planning import RunShape, plan_private_run
+from desketch.session.agreement import Agreement
 from desketch.tasks.config import RunConfig
 from desketch.tasks.data import Task, load_task
 from desketch.tasks.models import build_model
@@ -55,16 +53,23 @@ class Setup:
         c = self.config
         return LocalWork(steps=c.local_steps, eta=c.eta_local, batch=c.batch_size, seed=c.seed)
 
+    def agreement(self) -> Agreement:
+        """What the parties share, in one process or in many; it names the run."""
+        c = self.config
+        return Agreement(
+            name=c.identity(),
+            seed=c.seed,
+            names=self.model.names,
+            shapes=self.model.shapes,
+            wire=c.wire,
+            optimizer=c.server,
+            eta_global=c.eta_global,
+            beta=c.momentum,
+        )
+
     def channel(self, privacy: Privacy | None = None) -> SketchChannel:
         """The sketch channel of this run; its frames carry the run's id."""
-        c = self.config
-        return SketchChannel(
-            d=self.model.d,
-            key=Key(c.seed),
-            wire=c.wire,
-            run=wire.run_id(c.identity()),
-            mechanism=privacy.sketch if privacy else None,
-        )
+        return self.agreement().channel(privacy.sketch if privacy else None)
 
     def privacy(self) -> Privacy | None:
         """The mechanism of the configuration, calibrated, and its ledger; None for a run without privacy."""
@@ -108,7 +113,7 @@ class Setup:
         return Federation(
             clients=self.participants(privacy, visit),
             channel=channel or self.channel(privacy),
-            optimizer=make_optimizer(c.server, eta_global=c.eta_global, beta=c.momentum),
+            optimizer=self.agreement().make_optimizer(),
             w0=self.model.flatten(),
             attendance=self.attendance,
             average=average,
@@ -126,7 +131,7 @@ class Setup:
             clients=self.participants(None),
             topology=topology,
             channel=self.channel(),
-            optimizer=make_optimizer(c.server, eta_global=c.eta_global, beta=c.momentum),
+            optimizer=self.agreement().make_optimizer(),
             w0=self.model.flatten(),
             average=make_average(c.average),
             failures=Failures(nodes=c.node_failures, edges=c.edge_failures, seed=c.seed),

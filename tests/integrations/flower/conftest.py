@@ -1,6 +1,16 @@
-"""Make the protocol tests' parties importable."""
+"""Make the protocol tests' parties and the local grid importable."""
 
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "session"))
+import pytest
+from flwr.supercore.task_identity import TaskIdentity
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2] / "session")]
+
+
+@pytest.fixture(autouse=True)
+def task(monkeypatch):
+    """Messages are stamped with the task they belong to."""
+    for name, value in {"_run_id": 1, "_node_id": 1, "_task_id": 1}.items():
+        monkeypatch.setattr(TaskIdentity, name, value)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from desketch.errors import BudgetError
-from desketch.integrations.flower.party import ConfiguredTrainer, agreement_of
+from desketch.integrations.flower.party import ConfiguredTrainer
 from desketch.privacy.record import read_record
 from desketch.session.client import ClientSession, MemoryStore
 from desketch.session.server import Outcome, ServerSession
@@ -30,7 +30,7 @@ def parties(name, folder=None, **dp):
     settings = {**COMMON, **PRIVATE[name]}
     settings["dp"] = {**settings["dp"], **dp}
     setup = prepare(RunConfig(**settings))
-    session = ServerSession(agreement_of(setup), setup.model.flatten(), folder=folder, privacy=setup.privacy())
+    session = ServerSession(setup.agreement(), setup.model.flatten(), folder=folder, privacy=setup.privacy())
     nodes = {100 + c: ClientSession(c, ConfiguredTrainer(setup, c), MemoryStore()) for c in range(3)}
     return session, nodes
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import uuid
+from inspect import signature
 
 import parties
 import pytest
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common.constant import ErrorCode
-from flwr.serverapp import Grid
-from flwr.supercore.task_identity import TaskIdentity
+from flwr.serverapp.strategy import FedAvg
+from local_grid import LocalGrid
 from torch import nn
 
 from desketch.errors import BudgetError, InputError
@@ -20,67 +20,7 @@ from desketch.fed.mechanism import Privacy
 from desketch.integrations.flower import SketchMod, SketchStrategy, record, sketch_mod
 from desketch.privacy.events import Ledger
 from desketch.privacy.record import PrivacyRecord
-
-
-@pytest.fixture(autouse=True)
-def task(monkeypatch):
-    """Messages are stamped with the task they belong to."""
-    for name, value in {"_run_id": 1, "_node_id": 1, "_task_id": 1}.items():
-        monkeypatch.setattr(TaskIdentity, name, value)
-
-
-class LocalGrid(Grid):
-    """Delivers messages by calling the apps; ``faults`` maps (node, round) to what happens instead."""
-
-    def __init__(self, apps, folder, faults=None):
-        self.apps, self.contexts, self.faults, self.folder = {}, {}, faults or {}, folder
-        for node, app in apps.items():
-            self.join(node, app)
-        self.replies, self.sent = {}, []
-
-    def join(self, node, app):
-        """Connect a node; its client is what its id leaves modulo 100."""
-        self.apps[node] = app
-        self.contexts[node] = Context(
-            run_id=1,
-            node_id=node,
-            node_config={"partition-id": node % 100, "state-folder": str(self.folder / str(node % 100))},
-            state=RecordDict(),
-            run_config={},
-        )
-
-    def set_run(self, run):
-        raise NotImplementedError
-
-    @property
-    def run(self):
-        raise NotImplementedError
-
-    def create_message(self, *args, **options):
-        raise NotImplementedError
-
-    def get_node_ids(self):
-        return list(self.apps)
-
-    def push_messages(self, messages):
-        ids = []
-        for message in messages:
-            name = uuid.uuid4().hex
-            message.metadata.__dict__["_message_id"] = name
-            node = message.metadata.dst_node_id
-            self.sent.append(list(message.content))
-            fault = self.faults.get((node, int(message.metadata.group_id)), lambda app, m, c: app(m, c))
-            reply = fault(self.apps[node], message, self.contexts[node])
-            if reply is not None:
-                self.replies[name] = reply
-            ids.append(name)
-        return ids
-
-    def pull_messages(self, message_ids):
-        return [self.replies.pop(name) for name in message_ids if name in self.replies]
-
-    def send_and_receive(self, messages, *, timeout=None):
-        return self.pull_messages(self.push_messages(messages))
+from desketch.wire import Wire
 
 
 def net():
@@ -88,9 +28,9 @@ def net():
     return nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
 
 
-def fedavg_app(mod):
+def fedavg_app(*mods):
     """What a Flower user has: a ClientApp for FedAvg.  One argument makes it send sketches."""
-    app = ClientApp(mods=[mod])
+    app = ClientApp(mods=list(mods))
 
     @app.train()
     def train(message, context):
@@ -104,10 +44,24 @@ def fedavg_app(mod):
             optimizer.zero_grad()
             nn.functional.cross_entropy(model(data.x[i]), data.y[i]).backward()
             optimizer.step()
-        metrics = MetricRecord({"num-examples": len(data.y), "loss": 0.0})
+        metrics = MetricRecord({"num-examples": len(data.y), "client": context.node_config["partition-id"]})
         return Message(RecordDict({"arrays": ArrayRecord(model.state_dict()), "metrics": metrics}), reply_to=message)
 
+    @app.evaluate()
+    def evaluate(message, context):
+        model = net()
+        model.load_state_dict(message.content["arrays"].to_torch_state_dict())
+        data = parties.client_data(context.node_config["partition-id"])
+        right = float((model(data.x).argmax(1) == data.y).float().mean())
+        metrics = MetricRecord({"num-examples": len(data.y), "accuracy": right, **extra(message)})
+        return Message(RecordDict({"metrics": metrics}), reply_to=message)
+
     return app
+
+
+def extra(message):
+    config = message.content["config"]
+    return {"server-round": config["server-round"], "seen": config["seen"]} if "seen" in config else {}
 
 
 def evaluate(t, arrays):
@@ -128,7 +82,9 @@ def start(strategy, grid, rounds):
 
 
 def strategy(**options):
-    return SketchStrategy(**{"compression": 10, "codec": "int4", "poll_seconds": 0.01, "round_timeout": 0.2, **options})
+    wire = Wire(compression=10, codec="int4")
+    quick = {"fraction_evaluate": 0.0, "poll_seconds": 0.01, "round_timeout": 0.2}
+    return SketchStrategy(**{"wire": wire, **quick, **options})
 
 
 def grid(tmp_path, faults=None, clients=parties.CLIENTS):
@@ -139,10 +95,9 @@ def test_a_fedavg_app_learns_through_the_mod_and_only_frames_travel(tmp_path):
     network = grid(tmp_path)
     result = start(strategy(folder=tmp_path / "server"), network, 25)
     assert result.evaluate_metrics_serverapp[25]["accuracy"] > 0.8
-    assert all(names == [record.KEY] for names in network.sent)
     rows = [json.loads(line) for line in (tmp_path / "server" / "metrics.jsonl").read_text().splitlines()]
     assert [row["round"] for row in rows] == list(range(1, 26))
-    assert rows[-1]["bytes_up"] < 4 * (241 / 2 + 120)
+    assert rows[-2]["bytes_up"] < 4 * (241 / 2 + 120 + len('{"num-examples":350,"client":1}'))
     assert rows[-1]["seconds"] >= rows[-1]["seconds_client"]
 
 
@@ -166,8 +121,8 @@ def test_silent_failing_and_lying_nodes_do_not_stop_a_round(tmp_path):
     rows = []
     network = grid(tmp_path, faults)
     start(strategy(on_round=rows.append), network, 4)
-    assert [len(row["participants"]) for row in rows] == [4, 1, 3, 4]
-    assert rows[1]["silent"] == 1
+    assert [row["participants"] for row in rows] == [4, 1, 3, 4]
+    assert rows[1]["dropped"] == 1
     assert set(rows[1]["refused"]) == {"client 1", "client 2"}
     assert "killed" in rows[1]["refused"]["client 1"]
 
@@ -185,9 +140,9 @@ def test_a_resumed_run_ends_where_an_undisturbed_one_does(tmp_path):
 def test_thirty_percent_participation(tmp_path):
     network = grid(tmp_path)
     rows = []
-    result = start(strategy(fraction_train=0.3, clients=4, on_round=rows.append), network, 40)
-    assert all(len(row["participants"]) == 1 for row in rows)
-    assert len({row["participants"] for row in rows}) == 4
+    result = start(strategy(fraction_train=0.3, min_train_nodes=1, clients=4, on_round=rows.append), network, 40)
+    assert all(row["participants"] == 1 for row in rows)
+    assert {client for row in rows for client in row["clients"]} == {0, 1, 2, 3}
     assert result.evaluate_metrics_serverapp[40]["accuracy"] > 0.7
 
 
@@ -238,7 +193,7 @@ def test_arrays_a_sketch_cannot_carry_are_refused(tmp_path):
 def test_a_round_with_nobody_ends_at_its_deadline(tmp_path):
     rows = []
     start(strategy(on_round=rows.append), LocalGrid({}, tmp_path), 1)
-    assert rows[0]["participants"] == ()
+    assert rows[0]["participants"] == 0
 
 
 def lost(app, message, context):
@@ -255,8 +210,8 @@ def test_a_node_that_comes_back_under_a_new_id_takes_part_in_the_open_round(tmp_
     network.faults = {(101, t): (dies_and_returns if t == 3 else lost) for t in range(3, 7)}
     rows = []
     start(strategy(on_round=rows.append, round_timeout=60.0), network, 5)
-    assert [sorted(row["participants"]) for row in rows] == [[0, 1, 2]] * 5
-    assert [row["silent"] for row in rows] == [0, 0, 1, 0, 0]  # the dead node is waited for no more
+    assert [row["clients"] for row in rows] == [[0, 1, 2]] * 5
+    assert [row["dropped"] for row in rows] == [0, 0, 1, 0, 0]  # the dead node is waited for no more
 
 
 def test_a_client_app_that_crashed_is_asked_again_and_counts_once(tmp_path):
@@ -269,7 +224,7 @@ def test_a_client_app_that_crashed_is_asked_again_and_counts_once(tmp_path):
     rows = []
     result = start(strategy(on_round=rows.append), grid(tmp_path / "a", {(101, 2): crash}), 4)
     quiet = start(strategy(), grid(tmp_path / "b"), 4)
-    assert [len(row["participants"]) for row in rows] == [4] * 4
+    assert [row["participants"] for row in rows] == [4] * 4
     assert all((array.numpy() == quiet.arrays[name].numpy()).all() for name, array in result.arrays.items())
 
 
@@ -280,7 +235,7 @@ def test_a_private_round_is_asked_once(tmp_path):
     rows = []
     private = Privacy(ledger=FixedLedger(3))
     start(strategy(on_round=rows.append, privacy=private), grid(tmp_path, {(101, 2): crash}), 3)
-    assert [len(row["participants"]) for row in rows] == [4, 3, 4]
+    assert [row["participants"] for row in rows] == [4, 3, 4]
 
 
 class Clock:
@@ -303,3 +258,136 @@ def test_nodes_that_stay_away_are_waited_for_once(tmp_path, monkeypatch):
     monkeypatch.setattr("desketch.integrations.flower.strategy.time", clock)
     start(strategy(min_available_nodes=4, round_timeout=50.0, poll_seconds=1.0), grid(tmp_path, clients=3), 4)
     assert clock.now == 50.0
+
+
+def test_it_takes_the_arguments_of_fedavg_with_its_defaults():
+    def named(function):
+        return {name: p.default for name, p in signature(function).parameters.items() if name != "self"}
+
+    theirs, ours = named(FedAvg.__init__), named(SketchStrategy.__init__)
+    assert list(ours)[: len(theirs)] == list(theirs)  # so that positional calls mean the same
+    assert {name: ours[name] for name in theirs} == theirs
+    assert list(signature(SketchStrategy.start).parameters) == list(signature(FedAvg.start).parameters)
+
+
+def test_clients_evaluate_the_model_of_the_round_and_the_model_is_not_sent(tmp_path):
+    network, rows = grid(tmp_path), []
+    result = strategy(fraction_evaluate=1.0, on_round=rows.append).start(
+        grid=network,
+        initial_arrays=ArrayRecord(net().state_dict()),
+        num_rounds=3,
+        train_config=ConfigRecord({"lr": 0.2}),
+        evaluate_config=ConfigRecord({"seen": 7}),
+    )
+    model = net()
+    model.load_state_dict(result.arrays.to_torch_state_dict())
+    data = [parties.client_data(c) for c in range(4)]
+    right = sum(int((model(d.x).argmax(1) == d.y).sum()) for d in data) / sum(len(d.y) for d in data)
+    last = result.evaluate_metrics_clientapp[3]
+    assert last["accuracy"] == pytest.approx(right)
+    assert (last["server-round"], last["seen"]) == (3, 7)
+    assert "num-examples" not in last
+    assert rows[-1]["evaluate_metrics"] == dict(last)
+    first, later = network.sent[: 2 * 4], network.sent[2 * 4 :]  # who has no w0 is sent it once
+    assert sum(len(order) > 4 * 2410 for order in first) == 4
+    assert max(map(len, later)) < 500
+
+
+def test_a_sample_of_the_nodes_evaluates_and_metrics_go_through_the_users_functions(tmp_path):
+    asked = []
+
+    def gathered(records, key):
+        asked.append(sorted(next(iter(r.metric_records.values()))["client"] for r in records))
+        return MetricRecord({"clients": len(records), "key": int(key == "num-examples")})
+
+    def counted(records, key):
+        return MetricRecord({"evaluated": len(records)})
+
+    functions = {"train_metrics_aggr_fn": gathered, "evaluate_metrics_aggr_fn": counted}
+    result = start(
+        strategy(fraction_train=0.5, fraction_evaluate=0.25, min_evaluate_nodes=1, **functions), grid(tmp_path), 6
+    )
+    assert [dict(m) for m in result.train_metrics_clientapp.values()] == [{"clients": 2, "key": 1}] * 6
+    assert [dict(m) for m in result.evaluate_metrics_clientapp.values()] == [{"evaluated": 1}] * 6
+    assert len({tuple(names) for names in asked}) > 1
+
+
+def test_failed_evaluations_and_bad_metrics_cost_only_the_metrics(tmp_path):
+    def swapped(value):
+        def fault(app, message, context):
+            reply = app(message, context)
+            if message.metadata.message_type == "evaluate":
+                reply.content.config_records[record.KEY]["m"] = value
+            return reply
+
+        return fault
+
+    def fails(app, message, context):
+        if message.metadata.message_type == "evaluate":
+            return Message(Error(code=ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason="no"), reply_to=message)
+        return app(message, context)
+
+    big = json.dumps({"num-examples": 1, "accuracy": [0.5] * 9000}).encode()
+    faults = {(100, 1): swapped(b"["), (101, 1): swapped(big), (102, 1): fails, (103, 2): swapped(b'{"other":1}')}
+    faults |= {(100 + c, 3): swapped(b'{"num-examples":0,"accuracy":1.0}') for c in range(4)}
+    rows = []
+    result = start(strategy(fraction_evaluate=1.0, on_round=rows.append), grid(tmp_path, faults), 4)
+    assert sorted(result.evaluate_metrics_clientapp) == [1, 4]  # one client was left in round 1, nobody's agreed in 2
+    assert [row["participants"] for row in rows] == [4] * 4
+    assert not any(row["refused"] for row in rows)
+
+
+def test_an_app_without_an_evaluate_function_still_trains(tmp_path):
+    app = fedavg_app(sketch_mod)
+    del app._registered_funcs["evaluate.default"]
+    rows = []
+    network = LocalGrid({100: app, 101: app}, tmp_path / "clients")
+    result = start(strategy(fraction_evaluate=1.0, on_round=rows.append), network, 2)
+    assert [row["participants"] for row in rows] == [2, 2]
+    assert not result.evaluate_metrics_clientapp
+
+
+def test_metrics_that_are_too_large_are_refused_by_name(tmp_path):
+    def bloated(message, context, call_next):
+        reply = call_next(message, context)
+        reply.content["metrics"]["history"] = [0.5] * 9000
+        return reply
+
+    rows = []
+    apps = {100: fedavg_app(sketch_mod, bloated), 101: fedavg_app(sketch_mod)}
+    start(strategy(on_round=rows.append), LocalGrid(apps, tmp_path / "clients"), 1)
+    assert rows[0]["clients"] == [1]
+    assert "at most 16384 travel" in rows[0]["refused"]["client 0"]
+
+
+def test_a_private_run_neither_evaluates_on_clients_nor_lets_metrics_travel(tmp_path):
+    network = grid(tmp_path)
+    beside = []
+    network.faults = {(100 + c, 1): lambda app, m, x: beside.append(reply := app(m, x)) or reply for c in range(4)}
+    private = strategy(fraction_evaluate=1.0, privacy=Privacy(ledger=FixedLedger(1)))
+    result = start(private, network, 1)
+    assert not result.train_metrics_clientapp
+    assert not result.evaluate_metrics_clientapp
+    assert beside
+    assert all(record.size(reply) == 0 for reply in beside)
+
+
+def test_other_names_of_records_reach_the_app(tmp_path):
+    app, seen = ClientApp(mods=[sketch_mod]), []
+
+    @app.train()
+    def train(message, context):
+        seen.append((set(message.content), dict(message.content["settings"])))
+        metrics = MetricRecord({"rows": 5})
+        return Message(RecordDict({"model": message.content["model"], "m": metrics}), reply_to=message)
+
+    named = strategy(arrayrecord_key="model", configrecord_key="settings", weighted_by_key="rows")
+    start(named, LocalGrid({100: app, 101: app}, tmp_path / "clients"), 1)
+    assert seen == [({"model", "settings"}, {"lr": 0.2, "server-round": 1})] * 2
+
+
+def test_without_training_clients_still_evaluate(tmp_path):
+    result = start(strategy(fraction_train=0.0, fraction_evaluate=1.0), grid(tmp_path), 2)
+    assert sorted(result.evaluate_metrics_clientapp) == [1, 2]
+    before = ArrayRecord(net().state_dict())
+    assert all((array.numpy() == before[name].numpy()).all() for name, array in result.arrays.items())

@@ -1,14 +1,17 @@
 """sketch_mod: wrap any Flower ClientApp that trains on ``arrays``, so that it sends sketches instead.
 
 The wrapped app sees what it always saw: ``arrays`` and ``config`` in, ``arrays`` and ``metrics`` out.  The mod rebuilds
-w from broadcasts, hands it over, sketches the difference and keeps the client's replica in its own folder.
+w from broadcasts, hands it over to train or to evaluate, sketches the difference and keeps the client's replica in its
+own folder.  Metrics go back beside the frames.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.app import ConfigRecord, Context, Message, MessageType, MetricRecord, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 from torch import Tensor
 
@@ -19,6 +22,7 @@ from desketch.integrations.flower.identity import client_id, state_folder
 from desketch.integrations.flower.layout import to_arrays, to_vector
 from desketch.session.agreement import Agreement
 from desketch.session.client import ClientSession, FolderStore
+from desketch.session.protocol import Order, Reply, State
 
 __all__ = ["SketchMod", "sketch_mod"]
 
@@ -31,27 +35,29 @@ class SketchMod:
     FLWR_HOME.
     """
 
-    arrayrecord_key: str = "arrays"
-    configrecord_key: str = "config"
-
     def __call__(self, msg: Message, ctxt: Context, call_next: ClientAppCallable) -> Message:
         """Answer an order through the wrapped app."""
         if not record.carries(msg):
             return call_next(msg, ctxt)
-        trainer = _WrappedApp(self, msg, ctxt, call_next)
-        session = ClientSession(client_id(ctxt), trainer, FolderStore(state_folder(ctxt)))
-        return Message(record.content(session.answer(record.read(msg))), reply_to=msg)
+        order = record.read(msg)
+        app = _WrappedApp(msg, ctxt, call_next)
+        session = ClientSession(client_id(ctxt), app, FolderStore(state_folder(ctxt)))
+        answer = session.answer(order)
+        current = Reply.unpack(answer).state is State.SYNCED  # else it is asked again, with what it misses
+        if current and session.replica is not None and msg.metadata.message_type == MessageType.EVALUATE:
+            app.evaluate(session.replica.w, Order.unpack(order).upto)
+        return Message(record.content(answer, app.metrics), reply_to=msg)
 
 
 @dataclass
 class _WrappedApp:
     """The trainer whose local steps are somebody else's train function."""
 
-    mod: SketchMod
     message: Message
     context: Context
     call_next: ClientAppCallable
     agreement: Agreement | None = None
+    metrics: MetricRecord | None = None  # what the app returned, where the run lets it travel
 
     def start(self, agreement: Agreement) -> Tensor | None:
         """The wrapped app's initial weights are not known here: they are sent once."""
@@ -74,18 +80,35 @@ class _WrappedApp:
 
     def update(self, w: Tensor, t: int) -> tuple[Tensor, float]:
         """Let the app train from w; what it changed, and the metric that weighs it."""
-        deal = self.agreement
-        if deal is None:
-            raise RunError("train before start: the session must join a run first")
-        config = ConfigRecord({**dict(deal.config), "server-round": t})
-        self.message.content = RecordDict(
-            {self.mod.arrayrecord_key: to_arrays(w, deal), self.mod.configrecord_key: config}
-        )
+        deal = self._deal
+        reply = self._ask(w, deal.app.train, t)
+        arrays = list(reply.array_records.values())
+        if len(arrays) != 1:
+            raise InputError(f"the app's reply must hold one ArrayRecord, the trained model; got {len(arrays)}")
+        return to_vector(arrays[0], deal) - w, _weight(reply, deal.app.weighted_by)
+
+    def evaluate(self, w: Tensor, t: int) -> None:
+        """Let the app evaluate w, the model after round t."""
+        self._ask(w, self._deal.app.evaluate, t)
+
+    def _ask(self, w: Tensor, config: Mapping[str, Any], t: int) -> RecordDict:
+        app = self._deal.app
+        settings = ConfigRecord({**config, "server-round": t})
+        self.message.content = RecordDict({app.arrays: to_arrays(w, self._deal), app.config: settings})
         reply = self.call_next(self.message, self.context)
         if reply.has_error():
             raise RunError(f"the wrapped app failed: {reply.error.reason}")
-        delta = to_vector(next(iter(reply.content.array_records.values())), deal) - w
-        return delta, _weight(reply.content, deal.weighted_by)
+        if app.metrics:
+            metrics = next(iter(reply.content.metric_records.values()), None)
+            record.content(b"", metrics)  # too large is refused here, so that the server learns why
+            self.metrics = metrics
+        return reply.content
+
+    @property
+    def _deal(self) -> Agreement:
+        if self.agreement is None:
+            raise RunError("train before start: the session must join a run first")
+        return self.agreement
 
 
 def _weight(content: RecordDict, key: str) -> float:

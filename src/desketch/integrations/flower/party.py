@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,18 +10,22 @@ from typing import Any
 
 from torch import Tensor
 
+from desketch.core.files import sole_writer
 from desketch.errors import ConfigError
 from desketch.fed.channel import SketchChannel
 from desketch.fed.client import Participant
 from desketch.fed.engine import LoopEngine
+from desketch.fed.iterates import make_average
 from desketch.fed.mechanism import Privacy
+from desketch.fed.rounds import Observer
 from desketch.fed.tensor_client import tensor_clients
 from desketch.session.agreement import Agreement
 from desketch.session.client import ClientSession, FolderStore
+from desketch.session.server import ServerSession
 from desketch.tasks.config import RunConfig
 from desketch.tasks.federation import Setup, prepare
 
-__all__ = ["ConfiguredTrainer", "agreement_of", "client_session", "read_settings", "serve", "serve_config"]
+__all__ = ["ConfiguredTrainer", "client_session", "read_settings", "serve", "serve_session", "server_session"]
 
 # settings of the Flower project itself, which are not part of a run's configuration
 EXTRA: dict[str, float] = {"round_timeout": 300.0, "min_nodes": 1}
@@ -40,27 +44,6 @@ def read_settings(flat: Mapping[str, Any]) -> tuple[RunConfig, dict[str, float]]
             place = place.setdefault(part, {})
         place[last] = value
     return RunConfig.load(**nested), extra
-
-
-def agreement_of(setup: Setup) -> Agreement:
-    """What the parties of a configured run share."""
-    c, model = setup.config, setup.model
-    if c.average == "local":
-        raise ConfigError("average local needs local iterates, which never leave the clients; use all or a number")
-    return Agreement(
-        name=c.identity(),
-        seed=c.seed,
-        names=model.names,
-        shapes=model.shapes,
-        b=c.sketch_size(model.d),
-        family=c.family,
-        options=c.family_options,
-        codec=c.codec,
-        codec_down=c.codec_down or c.codec,
-        optimizer=c.server,
-        eta_global=c.eta_global,
-        beta=c.momentum,
-    )
 
 
 @dataclass
@@ -97,46 +80,63 @@ def client_session(flat: Mapping[str, Any], client: int, folder: Path) -> Client
     return ClientSession(client, ConfiguredTrainer(setup, client), FolderStore(folder))
 
 
+def server_session(setup: Setup, folder: Path | None = None) -> ServerSession:
+    """The server of a configured run; with a folder it keeps its state there and resumes from it."""
+    average = setup.config.average
+    if average == "local":
+        raise ConfigError("average local needs local iterates, which never leave the clients; use all or a number")
+    return ServerSession(
+        setup.agreement(),
+        setup.model.flatten(),
+        folder=folder,
+        privacy=setup.privacy(),
+        average=make_average(average),
+    )
+
+
 def serve(grid: Any, flat: Mapping[str, Any], folder: Path) -> None:
     """Run the server of a Flower project over a grid, with its state and metrics in ``folder``."""
     config, extra = read_settings(flat)
-    serve_config(grid, config, folder, round_timeout=extra["round_timeout"], min_nodes=extra["min_nodes"])
+    setup = prepare(config)
+    with sole_writer(folder):  # before its state is read
+        session = server_session(setup, folder)
+        serve_session(grid, setup, session, folder=folder, nodes=extra["min_nodes"], seconds=extra["round_timeout"])
 
 
-def serve_config(
+def serve_session(
     grid: Any,
-    config: RunConfig,
-    folder: Path,
+    setup: Setup,
+    session: ServerSession,
     *,
-    round_timeout: float = EXTRA["round_timeout"],
-    min_nodes: float = EXTRA["min_nodes"],
-    on_round: Callable[[dict[str, Any]], None] = lambda row: None,
+    folder: Path | None = None,
+    nodes: float = EXTRA["min_nodes"],
+    seconds: float = EXTRA["round_timeout"],
+    observer: Observer | None = None,
 ) -> None:
-    """Run the server of a configured run over a grid."""
+    """Rounds of a configured run's server over a grid, once ``nodes`` are there; with a folder, rows go there."""
     from flwr.app import ArrayRecord, MetricRecord
 
-    from desketch.integrations.flower.layout import to_arrays, to_vector
+    from desketch.integrations.flower.layout import to_arrays
     from desketch.integrations.flower.strategy import SketchStrategy
 
-    setup = prepare(config)
-    deal = agreement_of(setup)
+    config = setup.config
     strategy = SketchStrategy(
         fraction_train=config.fraction,
-        min_available_nodes=int(min_nodes),
+        fraction_evaluate=0.0,
+        min_train_nodes=1,
+        min_available_nodes=int(nodes),
         clients=config.clients,
         seed=config.seed,
-        privacy=setup.privacy(),
-        round_timeout=round_timeout,
+        round_timeout=seconds,
         folder=folder,
-        agreement=deal,
-        on_round=on_round,
+        session=session,
+        observer=observer,
     )
 
     def evaluate(t: int, arrays: ArrayRecord) -> MetricRecord | None:
-        if t % config.evaluate_every and t != config.rounds:
+        if t == 0 or (t % config.evaluate_every and t != config.rounds):
             return None
-        return MetricRecord(setup.evaluate(to_vector(arrays, deal)))
+        return MetricRecord(setup.evaluate(session.model_vector))
 
-    folder.mkdir(parents=True, exist_ok=True)
-    w0 = to_arrays(setup.model.flatten(), deal)
+    w0 = to_arrays(session.w, session.agreement)
     strategy.start(grid=grid, initial_arrays=w0, num_rounds=config.rounds, evaluate_fn=evaluate)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -13,25 +12,28 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
+from desketch.fed.rounds import Observer
 from desketch.integrations.flower import record
 from desketch.integrations.flower.identity import client_id
 from desketch.session.client import ClientSession, FolderStore
+from desketch.session.server import ServerSession
 from desketch.tasks.config import RunConfig
+from desketch.tasks.federation import Setup
 
 __all__ = ["simulate"]
 
 
-def simulate(config: RunConfig, folder: Path, *, on_round: Callable[[dict[str, Any]], None] = lambda row: None) -> None:
-    """Run the configuration with one virtual SuperNode a client; the server's state and rows end up in ``folder``."""
+def simulate(setup: Setup, session: ServerSession, *, observer: Observer | None = None) -> None:
+    """Rounds of the session's server with one virtual SuperNode a client; the observer sees what it sees in process."""
     os.environ |= {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
     from flwr.simulation import run_simulation
 
     with tempfile.TemporaryDirectory(prefix="desketch-sim-") as states:
         failure: list[BaseException] = []
         run_simulation(
-            server_app=_server(config, folder, on_round, failure),
-            client_app=_client(config.model_dump_json(), states),
-            num_supernodes=config.clients,
+            server_app=_server(setup, session, observer, failure),
+            client_app=_client(setup.config.model_dump_json(), states),
+            num_supernodes=setup.config.clients,
             backend_config={
                 "init_args": {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"},
                 "client_resources": {"num_cpus": 1},
@@ -41,17 +43,15 @@ def simulate(config: RunConfig, folder: Path, *, on_round: Callable[[dict[str, A
             raise failure[0]
 
 
-def _server(
-    config: RunConfig, folder: Path, on_round: Callable[[dict[str, Any]], None], failure: list[BaseException]
-) -> ServerApp:
+def _server(setup: Setup, session: ServerSession, observer: Observer | None, failure: list[BaseException]) -> ServerApp:
     app = ServerApp()
 
     @app.main()  # type: ignore[untyped-decorator]  # flwr is not typed here
     def main(grid: Grid, context: Context) -> None:
-        from desketch.integrations.flower.party import serve_config
+        from desketch.integrations.flower.party import serve_session
 
         try:
-            serve_config(grid, config, folder, min_nodes=config.clients, on_round=on_round)
+            serve_session(grid, setup, session, nodes=setup.config.clients, observer=observer)
         except Exception as error:  # Flower's thread would only log it
             failure.append(error)
 

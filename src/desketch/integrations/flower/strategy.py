@@ -1,4 +1,4 @@
-"""SketchStrategy: Flower's server loop in which only frames of `desketch.wire` travel.
+"""SketchStrategy: FedAvg's place in a ServerApp, with rounds in which only frames of `desketch.wire` travel.
 
 The names are Flower's; the rounds are `desketch.fed`'s.  Compared with Flower's own loop it asks stale clients a second
 time within the round, has a deadline and time-to-live of its own, checkpoints every round and resumes, and charges the
@@ -11,70 +11,82 @@ import json
 import random
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import asdict
 from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any, Literal
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import Result, Strategy
+from flwr.serverapp.strategy import FedAvg, Result
 from flwr.supercore import log
 
 from desketch.core.files import sole_writer
 from desketch.errors import BudgetError, InputError, RunError
 from desketch.fed.mechanism import Privacy
-from desketch.fed.rounds import Attendance
-from desketch.integrations.flower.exchange import Exchange, message, take
+from desketch.fed.rounds import Attendance, Observer
+from desketch.integrations.flower.exchange import Ask, Exchange, message
 from desketch.integrations.flower.layout import describe, to_arrays, to_vector
-from desketch.session.agreement import Agreement
+from desketch.integrations.flower.metrics import Aggregate, aggregate, gather
+from desketch.session.agreement import Agreement, WrappedApp
 from desketch.session.server import RoundReport, ServerSession
+from desketch.wire import Wire
 
 __all__ = ["SketchStrategy"]
 
 Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
 
 
-class SketchStrategy(Strategy):  # type: ignore[misc]  # flwr is not typed here
+class SketchStrategy(FedAvg):  # type: ignore[misc]  # flwr is not typed here
     """Federated averaging of sketches; the ClientApp uses `sketch_mod` (or `desketch.integrations.flower.app`).
+
+    The first ten arguments are FedAvg's, with its defaults; ``min_available_nodes`` and ``min_train_nodes`` are waited
+    for once: while nodes stay away, rounds go on.
 
     Args:
         fraction_train: share of the nodes (or, with ``clients``, of the clients) asked in a round.
+        fraction_evaluate: share of the nodes that evaluate after a round; 0: no federated evaluation.
         min_train_nodes: ask at least so many.
-        min_available_nodes: wait for so many nodes before a round, once: while they stay away, rounds go on.
-        weighted_by_key: the metric of a client's reply that weighs its update; read by `sketch_mod`.
-        compression: d/b; or give the sketch size ``b`` itself.
-        family: the sketch family.
-        codec: numbers on the way up.
-        codec_down: numbers on the way down.
+        min_evaluate_nodes: let at least so many evaluate.
+        min_available_nodes: wait for so many nodes before a round.
+        weighted_by_key: the metric of a client's reply that weighs its update and its metrics.
+        arrayrecord_key: where the wrapped app finds the model in its message.
+        configrecord_key: where it finds the configuration.
+        train_metrics_aggr_fn: from the clients' metrics of a training round to one record; default: weighted means.
+        evaluate_metrics_aggr_fn: the same for evaluation.
+        wire: what every message is made of.
         seed: the public seed of every R_t.
         optimizer: the server optimiser, replayed by every replica.
         eta_global: its step, or "auto".
         beta: its momentum.
         clients: the public number N of clients with ids 0..N-1; the cohorts are then those of the in-process engine.
-        privacy: mechanism and ledger; client-level sampling needs ``clients``.
+        privacy: mechanism and ledger; client-level sampling needs ``clients``.  Metrics of clients are not covered by
+            it, so a private run neither evaluates on clients nor lets their metrics travel.
         round_timeout: seconds until a round goes on without the silent nodes; messages expire then.
         folder: where state and metrics are kept; a run finds its state there and resumes.
         name: tells runs with equal settings apart.
-        agreement: use this agreement instead of one built from the arguments above.
+        session: the server of a run that is made already; it decides everything the arguments from ``wire`` to
+            ``name`` say of the run, ``clients`` and ``round_timeout`` excepted.
         on_round: called with every round's row, as written to ``metrics.jsonl``.
+        observer: watches the rounds as it would in process, and may stop them.
 
     """
 
     def __init__(
         self,
-        *,
         fraction_train: float = 1.0,
-        min_train_nodes: int = 1,
-        min_available_nodes: int = 1,
+        fraction_evaluate: float = 1.0,
+        min_train_nodes: int = 2,
+        min_evaluate_nodes: int = 2,
+        min_available_nodes: int = 2,
         weighted_by_key: str = "num-examples",
-        compression: float = 30.0,
-        b: int | None = None,
-        family: str = "srht",
-        codec: str = "sign1",
-        codec_down: str | None = None,
+        arrayrecord_key: str = "arrays",
+        configrecord_key: str = "config",
+        train_metrics_aggr_fn: Aggregate | None = None,
+        evaluate_metrics_aggr_fn: Aggregate | None = None,
+        *,
+        wire: Wire | None = None,
         seed: int = 0,
-        optimizer: str = "sgd",
+        optimizer: str = "momentum",
         eta_global: float | Literal["auto"] = "auto",
         beta: float | None = None,
         clients: int | None = None,
@@ -83,39 +95,45 @@ class SketchStrategy(Strategy):  # type: ignore[misc]  # flwr is not typed here
         poll_seconds: float = 0.2,
         folder: Path | str | None = None,
         name: str = "desketch",
-        agreement: Agreement | None = None,
+        session: ServerSession | None = None,
         on_round: Callable[[dict[str, Any]], None] = lambda row: None,
+        observer: Observer | None = None,
     ) -> None:
+        if session is not None and privacy is not None:
+            raise InputError("a session has its own privacy; give privacy= to the session, not to the strategy too")
+        privacy = session.privacy if session else privacy
         if privacy and privacy.sketch and clients is None:
             raise InputError("client-level privacy samples from a public number of clients; pass clients=N")
-        self.fraction_train, self.min_train_nodes = fraction_train, min_train_nodes
-        self.min_available_nodes, self.weighted_by_key = min_available_nodes, weighted_by_key
-        self.clients, self.privacy = clients, privacy
+        if privacy and fraction_evaluate:
+            log(WARNING, "metrics of clients are not private: this run evaluates on the server only")
+            fraction_evaluate = 0.0
+        super().__init__(
+            fraction_train=fraction_train,
+            fraction_evaluate=fraction_evaluate,
+            min_train_nodes=min_train_nodes,
+            min_evaluate_nodes=min_evaluate_nodes,
+            min_available_nodes=min_available_nodes,
+            weighted_by_key=weighted_by_key,
+            arrayrecord_key=arrayrecord_key,
+            configrecord_key=configrecord_key,
+            train_metrics_aggr_fn=train_metrics_aggr_fn,
+            evaluate_metrics_aggr_fn=evaluate_metrics_aggr_fn,
+        )
+        self.clients, self.privacy, self.seed = clients, privacy, seed
         self.round_timeout, self.poll_seconds = round_timeout, poll_seconds
         self.folder = Path(folder) if folder else None
-        self.on_round = on_round
-        self.session: ServerSession | None = None
-        self._given = agreement
-        self._facts: dict[str, Any] = {
-            "name": name,
-            "seed": seed,
-            "family": family,
-            "codec": codec,
-            "codec_down": codec_down or codec,
-            "optimizer": optimizer,
-            "eta_global": eta_global,
-            "beta": beta,
-            "weighted_by": weighted_by_key,
-        }
-        self._b, self._compression = b, compression
-        self._nodes = random.Random(seed)
-        self._attendance = Attendance(fraction=fraction_train, seed=seed)
+        self.on_round, self.observer = on_round, observer or Observer()
+        self.session, self._given = session, session
+        self._facts: dict[str, Any] = {"name": name, "seed": seed, "wire": wire or Wire(), "optimizer": optimizer}
+        self._facts |= {"eta_global": eta_global, "beta": beta}
         self._short = False  # whether the last round began with too few nodes
 
     def summary(self) -> None:
-        """Log what the run sends."""
+        """Log how nodes are sampled and what the run sends."""
+        super().summary()
         deal = self._session.agreement
-        log(INFO, "\t├──> %s, d = %d, b = %d, %s up, %s down", deal.family, deal.d, deal.b, deal.codec, deal.codec_down)
+        wire = deal.wire
+        log(INFO, "\t├──> %s, d = %d, b = %d, %s up, %s down", wire.family, deal.d, wire.b, wire.codec, wire.down)
         log(INFO, "\t└──> run %08x, state in %s", deal.run, self.folder or "memory only")
 
     def start(
@@ -130,50 +148,89 @@ class SketchStrategy(Strategy):  # type: ignore[misc]  # flwr is not typed here
     ) -> Result:
         """Rounds up to ``num_rounds``, from where the folder's checkpoint stands; ``timeout`` is a round's deadline."""
         self.round_timeout = timeout or self.round_timeout
-        with sole_writer(self.folder):
-            self._open(initial_arrays, dict(train_config or {}))
+        train, evaluate = train_config or ConfigRecord(), evaluate_config or ConfigRecord()
+        with sole_writer(None if self._given else self.folder):  # whoever made the session holds its folder
+            self._open(initial_arrays, train, evaluate)
             self.summary()
-            return self._rounds(grid, num_rounds, evaluate_fn)
+            return self._rounds(grid, num_rounds, train, evaluate, evaluate_fn)
 
-    def _rounds(self, grid: Grid, num_rounds: int, evaluate_fn: Evaluate | None) -> Result:
-        session, result = self._session, Result()
-        result.arrays = to_arrays(session.w, session.agreement)
+    def _rounds(
+        self, grid: Grid, rounds: int, train: ConfigRecord, evaluate: ConfigRecord, evaluate_fn: Evaluate | None
+    ) -> Result:
+        session, result = self._session, Result(arrays=self._arrays())
         self._evaluate(result, evaluate_fn)
-        while session.t < num_rounds:
+        while session.t < rounds and not self.observer.stop:
             try:
                 session.charge()
             except BudgetError as error:
                 log(WARNING, "the privacy budget ends the run after round %d: %s", session.t, error)
                 break
-            self._round(grid, result, evaluate_fn)
-        # so that live replicas end with the last broadcast
-        self._exchange(grid, session.homes(sorted(grid.get_node_ids())), train=False)
+            self.observer.on_charge(session.t + 1)
+            self._round(grid, rounds, result, train, evaluate, evaluate_fn)
         return result
+
+    def _round(
+        self,
+        grid: Grid,
+        rounds: int,
+        result: Result,
+        train: ConfigRecord,
+        evaluate: ConfigRecord,
+        evaluate_fn: Evaluate | None,
+    ) -> None:
+        """One round: clients train, the server steps, clients evaluate, the server evaluates."""
+        started, t = time.perf_counter(), self._session.t + 1
+        orders = self.configure_train(t, result.arrays, train, grid)
+        replies = self._exchange(grid, orders, Ask.TRAIN)
+        answered = time.perf_counter()
+        self.observer.on_frames(t, self._session.w, self._session.frames)
+        arrays, metrics = self.aggregate_train(t, replies)
+        closed = time.perf_counter()
+        result.arrays = arrays
+        seconds = {
+            "seconds": closed - started,
+            "seconds_client": self._report.client_seconds,
+            "seconds_server": closed - answered,
+            "seconds_moving": answered - started - self._report.client_seconds,
+        }
+        self._keep(result.train_metrics_clientapp, t, metrics, "training, on clients")
+
+        orders = self.configure_evaluate(t, arrays, evaluate, grid)
+        metrics = self.aggregate_evaluate(t, self._exchange(grid, orders, Ask.EVALUATE))
+        self._keep(result.evaluate_metrics_clientapp, t, metrics, "evaluation, on clients")
+        if t == rounds:  # live replicas end with the last broadcast
+            behind = self._session.behind(self._session.homes(sorted(grid.get_node_ids())))
+            self._exchange(grid, self._orders(behind, Ask.NOTHING), Ask.NOTHING)
+        self._write(result, self._evaluate(result, evaluate_fn), seconds)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """The orders of the round's cohort."""
-        return [message(self._session, node, train=True, seconds=self.round_timeout) for node in self._cohort(grid)]
+        """The orders of the round's cohort; what they carry follows from what each client confirmed."""
+        return self._orders(self._cohort(grid) if self.fraction_train else [], Ask.TRAIN)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Take the replies in and close the round."""
-        for reply in replies:
-            take(self._session, reply.metadata.src_node_id, reply)
-        report = self._session.close()
-        return to_arrays(self._session.w, self._session.agreement), _metrics(report)
+        """Close the round, whose updates the session took in as they came; the model, and the clients' metrics."""
+        self._report: RoundReport = self._session.close()
+        mine = [reply for reply in replies if self._client(reply) in self._report.participants]
+        return self._arrays(), self._aggregate(mine, self.train_metrics_aggr_fn)
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """No federated evaluation: the server holds the model and evaluates it with ``evaluate_fn``."""
-        return []
+        """Orders to evaluate: they bring replicas up to date by the broadcasts they miss, not by the model."""
+        if not self.fraction_evaluate:
+            return []
+        nodes = self._wait(grid, self.min_evaluate_nodes)
+        return self._orders(
+            self._sample(nodes, self.fraction_evaluate, self.min_evaluate_nodes, "evaluate"), Ask.EVALUATE
+        )
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """Nothing to aggregate."""
-        return None
+        """The clients' metrics in one record."""
+        return self._aggregate(list(replies), self.evaluate_metrics_aggr_fn)
 
     @property
     def _session(self) -> ServerSession:
@@ -181,97 +238,110 @@ class SketchStrategy(Strategy):  # type: ignore[misc]  # flwr is not typed here
             raise RunError("the strategy has not started: call start(grid=..., initial_arrays=..., num_rounds=...)")
         return self.session
 
-    def _open(self, arrays: ArrayRecord, config: dict[str, Any]) -> None:
-        w0 = to_vector(arrays)
-        b = self._b or max(1, round(w0.numel() / self._compression))
-        deal = self._given or Agreement(**self._facts, **describe(arrays), b=b, config=config)
-        self.session = ServerSession(deal, w0, folder=self.folder, privacy=self.privacy)
+    def _open(self, arrays: ArrayRecord, train: ConfigRecord, evaluate: ConfigRecord) -> None:
+        if self._given is not None:
+            return
+        app = WrappedApp(
+            arrays=self.arrayrecord_key,
+            config=self.configrecord_key,
+            weighted_by=self.weighted_by_key,
+            train=dict(train),
+            evaluate=dict(evaluate),
+            metrics=self.privacy is None,
+        )
+        deal = Agreement(**self._facts, **describe(arrays), app=app)
+        self.session = ServerSession(deal, to_vector(arrays), folder=self.folder, privacy=self.privacy)
         if self.session.resumed:
             log(INFO, "resumed after round %d from %s", self.session.t, self.folder)
 
-    def _round(self, grid: Grid, result: Result, evaluate_fn: Evaluate | None) -> None:
-        started = time.perf_counter()
-        cohort = self._cohort(grid)
-        self._exchange(grid, cohort, train=True)
-        answered = time.perf_counter()
-        report = self._session.close()
-        closed = time.perf_counter()
-        result.arrays = to_arrays(self._session.w, self._session.agreement)
-        result.train_metrics_clientapp[report.round] = _metrics(report)
-        metrics = self._evaluate(result, evaluate_fn)
-        exchange = answered - started
-        seconds = {
-            "seconds": closed - started,
-            "seconds_client": report.client_seconds,
-            "seconds_server": closed - answered,
-            "seconds_moving": exchange - report.client_seconds,
-        }
-        self._write({**asdict(report), "d": self._session.agreement.d, **metrics, **seconds})
+    def _arrays(self) -> ArrayRecord:
+        return to_arrays(self._session.model_vector, self._session.agreement)
+
+    def _client(self, reply: Message) -> int | None:
+        return self._session.clients.get(reply.metadata.src_node_id)
+
+    def _aggregate(self, replies: list[Message], function: Aggregate) -> MetricRecord | None:
+        if self.privacy:
+            return None
+        ordered = sorted(replies, key=lambda reply: self._client(reply) or 0)  # sums must not depend on who was faster
+        return aggregate(gather(ordered), self.weighted_by_key, function)
+
+    def _keep(self, kept: dict[int, MetricRecord], t: int, metrics: MetricRecord | None, what: str) -> None:
+        if metrics is not None:
+            kept[t] = metrics
+            log(INFO, "[ROUND %d] %s: %s", t, what, dict(metrics))
 
     def _evaluate(self, result: Result, evaluate_fn: Evaluate | None) -> dict[str, Any]:
         metrics = evaluate_fn(self._session.t, result.arrays) if evaluate_fn else None
-        if metrics is None:
-            return {}
-        result.evaluate_metrics_serverapp[self._session.t] = metrics
-        return dict(metrics)
+        self._keep(result.evaluate_metrics_serverapp, self._session.t, metrics, "evaluation, on the server")
+        return dict(metrics or {})
 
-    def _write(self, row: dict[str, Any]) -> None:
+    def _write(self, result: Result, metrics: dict[str, Any], seconds: dict[str, float]) -> None:
+        up, down = self._session.settle()
+        report = self._report
+        record = report.record(metrics, seconds["seconds"], up=up, down=down)
+        row = {**record.row(), "clients": list(report.participants), "d": self._session.agreement.d, **seconds}
+        for name, kept in (("train", result.train_metrics_clientapp), ("evaluate", result.evaluate_metrics_clientapp)):
+            row |= {f"{name}_metrics": dict(kept[report.round])} if report.round in kept else {}
         log(
             INFO, "[ROUND %d] %s", row["round"], {k: row[k] for k in ("participants", "refused", "bytes_up", "seconds")}
         )
         if self.folder:
             with (self.folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
+        self.observer.on_round(record)
         self.on_round(row)
 
     def _cohort(self, grid: Grid) -> list[int]:
         """The nodes asked in this round: by client id where ids are public, else a sample of who is connected."""
-        nodes = self._wait(grid)
+        nodes = self._wait(grid, self.min_train_nodes)
         if self.clients is None:
-            size = max(self.min_train_nodes, round(self.fraction_train * len(nodes)))
-            return sorted(self._nodes.sample(nodes, min(size, len(nodes))))
+            return self._sample(nodes, self.fraction_train, self.min_train_nodes, "train")
         strangers = [node for node in nodes if node not in self._session.clients]
         if strangers and not self._open_to_all:
-            self._exchange(grid, strangers, train=False)
+            self._exchange(grid, self._orders(strangers, Ask.NOTHING), Ask.NOTHING)
             nodes = self._session.homes(nodes)
-        sampled = self.privacy.sketch.sample(self.clients) if self.privacy and self.privacy.sketch else None
-        chosen = set(self._attendance.cohort(self._session.t + 1, self.clients) if sampled is None else sampled)
-        known = self._session.clients
+        chosen, known = set(self._chosen(self.clients)), self._session.clients
         return [node for node in nodes if (known[node] in chosen if node in known else self._open_to_all)]
 
-    def _wait(self, grid: Grid) -> list[int]:
+    def _chosen(self, clients: int) -> list[int]:
+        """The round's clients: Poisson sampled under client-level privacy, else those of the in-process engine."""
+        if self.privacy and self.privacy.sketch:
+            return self.privacy.sketch.sample(clients)
+        fraction = min(1.0, max(self.fraction_train, self.min_train_nodes / clients))
+        return Attendance(fraction=fraction, seed=self.seed).cohort(self._session.t + 1, clients)
+
+    def _sample(self, nodes: list[int], fraction: float, at_least: int, purpose: str) -> list[int]:
+        """FedAvg's sample of the connected nodes, by seed and round, so that a resumed run draws what is left."""
+        size = min(len(nodes), max(int(fraction * len(nodes)), at_least))
+        return sorted(random.Random(f"{self.seed} {purpose} {self._session.t}").sample(nodes, size))
+
+    def _wait(self, grid: Grid, at_least: int) -> list[int]:
         """The connected nodes, once there are enough of them; what one round waited for in vain, the next does not."""
-        enough = 1 if self._short else self.min_available_nodes
+        wanted = max(self.min_available_nodes, at_least)
+        enough = 1 if self._short else wanted
         deadline = time.monotonic() + self.round_timeout
         while len(nodes := sorted(grid.get_node_ids())) < enough and time.monotonic() < deadline:
             time.sleep(self.poll_seconds)
-        self._short = len(nodes) < self.min_available_nodes
+        self._short = len(nodes) < wanted
         return self._session.homes(nodes)
 
-    def _exchange(self, grid: Grid, nodes: list[int], *, train: bool) -> None:
-        Exchange(
+    def _orders(self, nodes: list[int], ask: Ask) -> list[Message]:
+        return [message(self._session, node, ask, self.round_timeout) for node in nodes]
+
+    def _exchange(self, grid: Grid, orders: Iterable[Message], ask: Ask) -> list[Message]:
+        train = ask is Ask.TRAIN
+        return Exchange(
             grid,
             self._session,
             seconds=self.round_timeout,
             poll_seconds=self.poll_seconds,
-            train=train,
-            private=self.privacy is not None,
+            ask=ask,
+            private=train and self.privacy is not None,
             newcomers=train and self._open_to_all,
-        ).run(nodes)
+        ).run(list(orders))
 
     @property
     def _open_to_all(self) -> bool:
         """Whether whoever is there may train, known or not: no sampling, no ledger."""
         return not self.privacy and self.fraction_train == 1
-
-
-def _metrics(report: RoundReport) -> MetricRecord:
-    return MetricRecord(
-        {
-            "participants": len(report.participants),
-            "refused": len(report.refused),
-            "silent": report.silent,
-            "bytes-up": report.bytes_up,
-            "bytes-down": report.bytes_down,
-        }
-    )
