@@ -85,9 +85,10 @@ def test_runs_with_equal_clients_stay_below_the_bounds(objective, K, codec):
     assert [row for row in rows if not row.holds] == []
 
 
+@pytest.mark.parametrize("codec", ["f32", "int4", "sign1"])
 @pytest.mark.parametrize("objective", DIFFERENT, ids=lambda o: o.setting)
-def test_runs_with_different_clients_stay_below_the_bounds(objective):
-    rows = list(check_federation(objective, _wire("srht"), K=5, rounds=8, seeds=8, key=KEY))
+def test_runs_with_different_clients_stay_below_the_bounds(objective, codec):
+    rows = list(check_federation(objective, _wire("srht", codec), K=5, rounds=8, seeds=8, key=KEY))
     assert rows
     assert [row for row in rows if not row.holds] == []
 
