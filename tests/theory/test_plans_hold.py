@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from desketch import Key
-from desketch.fed import ClientData, Federation, FlatModel, LocalWork, SketchChannel, make_optimizer
+from desketch.fed import ClientData, Federation, FlatModel, LocalWork, SketchChannel, make_optimizer, tensor_clients
 from desketch.fed.engine import Engine, LoopEngine
 from desketch.fed.rounds import run
 from desketch.theory import Problem, embedding, theorems
@@ -85,12 +85,10 @@ def model() -> FlatModel:
 
 def federation(case: Bed, *, family: str, b: int, codec: str, K: int, eta: float, seed: int) -> Federation:
     return Federation(
-        clients=case.clients,
+        clients=tensor_clients(case.clients, Quadratics(model()), LocalWork(steps=K, eta=eta, batch=None)),
         channel=SketchChannel(d=D, b=b, key=Key(seed).fold_in("plans"), family=family, codec=codec),
         optimizer=make_optimizer("sgd", eta_global=1.0),
-        engine=Quadratics(model()),
         w0=case.w0,
-        work=LocalWork(steps=K, eta=eta, batch=None),
         evaluate_every=10**9,
     )
 

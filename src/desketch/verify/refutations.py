@@ -1,4 +1,4 @@
-"""Printed statements that are false, each with an experiment that contradicts it, and the corrected one beside it."""
+"""Printed statements that fail, false ones and a slip, each with a counter-example and the right one beside it."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _mismatched_indices(draws: Draws) -> Iterator[Row]:
         for f, family in enumerate(draws.families):
             promised = (1 - (problem.mu or 0.0) * float(eta[f * draws.seeds, 0])) * last[:-1, f]
             drift = float(last[-1, f].mean()) / problem.initial_gap
-            flags = {"refuted": bool(lag), "corrected": not lag}
+            flags = {"refuted": bool(lag), "slip": bool(lag), "corrected": not lag}
             setting = f"{_HOW[lag]}: f(w^T)/f(w^0) = {drift:.3g}"
             yield one_round_row("Algorithm 1", setting, family, last[1:, f], promised, **flags)
 
