@@ -8,7 +8,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow check format bench docs clean
+.PHONY: help setup demo test test-slow mutants check format bench docs clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 12
@@ -31,6 +31,9 @@ test: $(STAMP)  ## all tests but the slow ones
 
 test-slow: $(STAMP)  ## the long tests: real kills, real browsers, real networks
 	$(BIN)/python -m pytest -m slow --timeout 3600
+
+mutants: $(STAMP)  ## break the code on purpose, 157 times, and see which breaks the tests notice (about 10 minutes)
+	$(BIN)/python tests/mutants/run.py
 
 check: $(STAMP)  ## formatting, lint, types, layers
 	$(BIN)/ruff format --check .

@@ -12,6 +12,7 @@ from desketch.mesh.gossip import GossipMesh
 from desketch.mesh.rounds import run_mesh
 from desketch.mesh.topology import build_topology
 from desketch.mesh.tree import TreeMesh
+from desketch.session.agreement import Agreement
 from desketch.session.client import ClientSession, MemoryStore
 from desketch.session.server import ServerSession
 from desketch.wire import Wire

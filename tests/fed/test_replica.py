@@ -9,7 +9,7 @@ import torch
 
 from desketch.core.tree import pack_tree, unpack_tree
 from desketch.errors import RunError
-from desketch.fed import CatchUp, Federation, Replica, ReplicaLog, make_optimizer, run
+from desketch.fed import OPTIMIZERS, CatchUp, Federation, Replica, ReplicaLog, make_optimizer, run
 
 Build = Callable[..., Federation]
 
@@ -86,3 +86,25 @@ def test_states_survive_packing() -> None:
     assert back["a"][:3] == [1, 2.5, None]
     assert torch.equal(back["a"][3]["b"], torch.arange(3.0))
     assert (back["frames"], back["none"], back["c"]) == (b"abc", b"", {"d": "text"})
+
+
+def test_a_log_stays_as_small_as_a_checkpoint_where_nobody_is_ever_absent(build: Build) -> None:
+    """Every client asks every round: no checkpoint is ever made, and yet old frames go, and the state stays small."""
+    log, frame = ReplicaLog(d=1000), b"x" * 500
+    for t in range(1, 400):
+        log.append(t, frame)
+        assert log.package(t - 1, lambda: pytest.fail("nobody needs a checkpoint")).broadcasts == ((t, frame),)
+    assert sum(log.state_dict()["lengths"]) <= 6 * 4000 + 4096
+    # an estimate before the first checkpoint, its size after it
+    assert log.package(0, lambda: b"c" * 9000).checkpoint is not None
+    assert 9000 - 500 < sum(log.state_dict()["lengths"]) <= 9000
+    log.append(400, frame)
+    assert sum(log.state_dict()["lengths"]) <= 9000
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_no_frame_is_dropped_that_a_checkpoint_would_not_replace(build: Build, optimizer: str) -> None:
+    """The room a log has before it measured a checkpoint holds the largest one."""
+    f = build(optimizer=optimizer)
+    run(f, rounds=2)
+    assert len(f.server.replica.checkpoint()) <= f.server.log.state_dict()["room"]

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -136,3 +137,15 @@ def test_f16_rows_round_relative_to_their_own_scale():
 def test_bad_arguments_are_refused(bad):
     with pytest.raises(InputError):
         SketchState(key=Key(0), **bad)
+
+
+@pytest.mark.parametrize("family", ["countsketch", "srht"])
+def test_every_bucket_of_every_step_has_an_r_of_its_own(family):
+    """Buckets of one size in one step, and one bucket in two steps; equal R would make their errors add up."""
+    state = SketchState(family=family, compression=4, key=Key(3))
+    places = [state._enter(64, last=last) for last in (False, False, True, False, True)]
+    assert places == [(0, 0), (0, 64), (0, 128), (1, 0), (1, 64)]
+    drawn = [state._draw(64, step, offset).to_dense() for step, offset in places]
+    for i, R in enumerate(drawn):
+        assert not any(np.allclose(R, other) for other in drawn[i + 1 :])
+    assert np.array_equal(drawn[1], draw(family, d=64, b=16, key=Key(3).fold_in("ddp", 0, 64)).to_dense())

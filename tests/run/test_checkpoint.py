@@ -11,7 +11,10 @@ import pytest
 import torch
 
 from desketch.errors import RunError
-from desketch.fed import OPTIMIZERS, Attendance, Federation, Observer, Observers, make_average, run
+from desketch.fed import OPTIMIZERS, Attendance, Federation, Observer, Observers, Privacy, make_average, run
+from desketch.privacy.events import Gaussian
+from desketch.privacy.record import read_record
+from desketch.privacy.run import RunLedger
 from desketch.run.checkpoint import load_checkpoint, save_checkpoint
 from desketch.run.folder import RunFolder
 
@@ -100,3 +103,63 @@ def test_foreign_damaged_and_missing_checkpoints_are_refused(tmp_path: Path) -> 
     (tmp_path / "state.json").write_text("{}")
     with pytest.raises(RunError, match="not a checkpoint"):
         load_checkpoint(tmp_path)
+
+
+def test_a_kill_between_tensors_and_state_leaves_the_last_checkpoint_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_checkpoint(tmp_path, {"w": torch.ones(3)}, t=1)
+
+    def killed(path: Path, data: bytes) -> None:
+        if path.name == "state.json":
+            raise KeyboardInterrupt
+        path.write_bytes(data)
+
+    monkeypatch.setattr("desketch.run.checkpoint.write_durably", killed)
+    with pytest.raises(KeyboardInterrupt):
+        save_checkpoint(tmp_path, {"w": torch.zeros(3)}, t=2)
+    assert torch.equal(load_checkpoint(tmp_path)["w"], torch.ones(3))
+
+
+def test_a_run_killed_in_its_first_round_can_be_resumed(build: Build, tmp_path: Path) -> None:
+    RunFolder(tmp_path, build()).start()
+    again = RunFolder(tmp_path, build())
+    again.resume()
+    assert (again.federation.t, again.rows) == (0, [])
+
+
+class Spending(RunLedger):
+    """A client-level ledger of its own kind: one Gaussian a round, no budget."""
+
+    def __init__(self) -> None:
+        claim = {"adjacency": "add-remove", "unit": "client"}
+        super().__init__(lambda t: {"everybody": Gaussian(2.0)}, claim=claim, unit="client", delta=1e-5)
+
+    @property
+    def rounds(self) -> int:
+        return sum(count for history in self.record.ledger.histories() for _, count in history)
+
+
+def test_privacy_is_written_down_before_a_release_and_survives_its_kill(build: Build, tmp_path: Path) -> None:
+    """Killed in round 3, after its charge, with the last checkpoint at round 2: three rounds stay spent."""
+
+    class Killed(Observer):
+        def on_frames(self, t: int, w: Any, frames: Any) -> None:
+            charged = read_record(tmp_path / "privacy.json").ledger.histories()
+            assert sum(count for history in charged for _, count in history) == t
+            if t == 3:
+                raise KeyboardInterrupt
+
+    def make() -> Federation:
+        return build(privacy=Privacy(ledger=Spending()))
+
+    folder = RunFolder(tmp_path, make(), checkpoint_every=2)
+    folder.start()
+    with pytest.raises(KeyboardInterrupt):
+        run(folder.federation, rounds=5, observer=Observers(folder, Killed()))
+    again = RunFolder(tmp_path, make(), checkpoint_every=2)
+    again.resume()
+    assert again.federation.t == 2
+    assert again.federation.privacy.ledger.rounds == 3
+    run(again.federation, rounds=5, observer=again)
+    assert again.federation.privacy.ledger.rounds == 6

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import itertools
 
 import parties
 import pytest
@@ -273,3 +275,22 @@ def test_a_session_reloads_what_it_stored():
     parties.play(session, nodes)
     parties.play(session, nodes)
     assert parties.client(0, store=store).replica.digest() == nodes[100].replica.digest()
+
+
+def test_the_sum_does_not_depend_on_who_was_faster():
+    """Sketches whose float64 sum depends on its order, arriving in every order: one result."""
+    rows = torch.tensor([1e30, 1.0, -1e30, 1e14])[:, None].expand(4, 200)
+    seen, unsorted = set(), set()
+    for order in itertools.permutations(range(4)):
+        session, nodes = parties.server(codec="f32", codec_down="f32"), four()
+        channel = session.server.replica.channel
+        frames = channel.encode_sketches(1, rows, clients=range(4), weights=[1.0] * 4)
+        for c in order:
+            alter = functools.partial(dataclasses.replace, frame=frames[c])
+            nodes[100 + c] = Liar(nodes[100 + c], lambda reply, alter=alter: alter(reply).pack())
+        report = parties.play(session, nodes, asked=[100 + c for c in order])
+        assert report.participants == (0, 1, 2, 3)
+        seen.add(report.digest)
+        unsorted.add(channel.aggregate(1, {c: frames[c] for c in order}).broadcast)
+    assert len(seen) == 1
+    assert len(unsorted) > 1  # or this test could not fail

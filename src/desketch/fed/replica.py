@@ -101,11 +101,16 @@ def digest(w: Tensor) -> str:
     return hashlib.sha256(w.cpu().numpy().tobytes()).hexdigest()
 
 
+_VECTORS = 6  # a checkpoint is w and what an optimiser keeps: m, v, its maximum, the last step, a floor
+_HEADER = 4096  # and some JSON
+
+
 class ReplicaLog:
     """The server's memory of broadcasts, pruned to what can still be cheaper than a checkpoint."""
 
     def __init__(self, *, d: int) -> None:
         self._limit = 4 * d  # bytes of a checkpoint: at least w, then as last measured
+        self._room = _VECTORS * 4 * d + _HEADER  # at most so many, then as last measured
         self._frames: deque[tuple[int, bytes]] = deque()
         self._since = 0  # frames after this round are all here
         self._upto = 0
@@ -115,6 +120,7 @@ class ReplicaLog:
         self._upto = t
         if broadcast is not None:
             self._frames.append((t, broadcast))
+            self._prune()  # also where nobody is ever absent
 
     def package(self, version: int, checkpoint: Callable[[], bytes]) -> CatchUp:
         """What a replica at ``version`` needs, whichever is smaller."""
@@ -122,7 +128,7 @@ class ReplicaLog:
         if version >= self._since and missed.size <= self._limit:
             return missed
         whole = CatchUp(version, self._upto, checkpoint=checkpoint())
-        self._limit = whole.size
+        self._limit = self._room = whole.size
         package = missed if version >= self._since and missed.size <= whole.size else whole
         self._prune()
         return package
@@ -130,7 +136,7 @@ class ReplicaLog:
     def _prune(self) -> None:
         """Drop old frames that only a package larger than a checkpoint would hold."""
         total = sum(len(frame) for _, frame in self._frames)
-        while total > self._limit:
+        while total > self._room:
             t, frame = self._frames.popleft()
             self._since, total = t, total - len(frame)
 
@@ -138,6 +144,7 @@ class ReplicaLog:
         """The log as a tree."""
         return {
             "limit": self._limit,
+            "room": self._room,
             "since": self._since,
             "upto": self._upto,
             "rounds": [t for t, _ in self._frames],
@@ -147,7 +154,8 @@ class ReplicaLog:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from `state_dict`."""
-        self._limit, self._since, self._upto = int(state["limit"]), int(state["since"]), int(state["upto"])
+        self._limit, self._room = int(state["limit"]), int(state["room"])
+        self._since, self._upto = int(state["since"]), int(state["upto"])
         self._frames.clear()
         start = 0
         for t, length in zip(state["rounds"], state["lengths"], strict=True):

@@ -3,6 +3,9 @@
 A session comes up to date (missed broadcasts, or a checkpoint), compares its digest with the server's, trains if asked,
 and keeps its replica in a store: Flower keeps a ClientApp's state only in the memory of its SuperNode, so a client that
 must survive a restart keeps its own.
+
+A private round is released once.  Whoever asks again, because a message came twice or the server restarted, gets the
+same bytes: two answers with fresh noise would average it away, and the ledger was charged for one.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -24,7 +27,7 @@ from desketch.fed.replica import CatchUp, Replica
 from desketch.session.agreement import Agreement
 from desketch.session.protocol import NEVER, Order, Reply, State, half
 
-__all__ = ["ClientSession", "FolderStore", "MemoryStore", "Store", "Trainer"]
+__all__ = ["ClientSession", "FolderStore", "Kept", "MemoryStore", "Store", "Trainer"]
 
 
 class Trainer(Protocol):
@@ -41,15 +44,23 @@ class Trainer(Protocol):
         """Who trains."""
 
 
+class Kept(NamedTuple):
+    """What outlives a session; ``released`` is its last private reply, or nothing."""
+
+    agreement: bytes
+    replica: bytes
+    released: bytes = b""
+
+
 class Store(ABC):
     """Where a session's state outlives it."""
 
     @abstractmethod
-    def load(self) -> tuple[bytes, bytes] | None:
-        """The saved (agreement, replica), or None."""
+    def load(self) -> Kept | None:
+        """What was saved, or None."""
 
     @abstractmethod
-    def save(self, agreement: bytes, replica: bytes) -> None:
+    def save(self, kept: Kept) -> None:
         """Keep the state; replaces what was there at once or not at all."""
 
 
@@ -57,15 +68,15 @@ class MemoryStore(Store):
     """Lives as long as its process."""
 
     def __init__(self) -> None:
-        self._kept: tuple[bytes, bytes] | None = None
+        self._kept: Kept | None = None
 
-    def load(self) -> tuple[bytes, bytes] | None:
+    def load(self) -> Kept | None:
         """What `save` kept."""
         return self._kept
 
-    def save(self, agreement: bytes, replica: bytes) -> None:
-        """Keep both."""
-        self._kept = agreement, replica
+    def save(self, kept: Kept) -> None:
+        """Keep it."""
+        self._kept = kept
 
 
 class FolderStore(Store):
@@ -74,17 +85,16 @@ class FolderStore(Store):
     def __init__(self, folder: Path) -> None:
         self._path = folder / "replica.safetensors"
 
-    def load(self) -> tuple[bytes, bytes] | None:
+    def load(self) -> Kept | None:
         """Read the file; one that cannot be read counts as absent, since the server can send everything again."""
         try:
-            kept = unpack_tree(self._path.read_bytes())
-            return kept["agreement"], kept["replica"]
-        except (OSError, KeyError, DesketchError):
+            return Kept(**unpack_tree(self._path.read_bytes()))
+        except (OSError, TypeError, DesketchError):
             return None
 
-    def save(self, agreement: bytes, replica: bytes) -> None:
+    def save(self, kept: Kept) -> None:
         """Write a new file and put it in place of the old one."""
-        write_durably(self._path, pack_tree({"agreement": agreement, "replica": replica}))
+        write_durably(self._path, pack_tree(kept._asdict()))
 
 
 class ClientSession:
@@ -94,9 +104,11 @@ class ClientSession:
         self.client, self.trainer, self.store = client, trainer, store
         self.agreement: Agreement | None = None
         self.replica: Replica | None = None
+        self._released = b""
         if kept := store.load():
-            self._join(Agreement.from_json(kept[0]))
-            self._replica.load_state_dict(unpack_tree(kept[1]))
+            self._join(Agreement.from_json(kept.agreement))
+            self._replica.load_state_dict(unpack_tree(kept.replica))
+            self._released = kept.released
 
     def answer(self, request: bytes) -> bytes:
         """One order in, one reply out; errors of this project become a reply that names them."""
@@ -119,10 +131,28 @@ class ClientSession:
         if not order.train:
             self._save()
             return self._reply(order, State.SYNCED)
+        return self._released_before(order) or self._train(order)
+
+    def _train(self, order: Order) -> Reply:
         started = time.perf_counter()
-        frame = encode_update(self.trainer.participant, self._channel, replica.w, t=order.t)
+        frame = encode_update(self.trainer.participant, self._channel, self._replica.w, t=order.t)
+        reply = self._reply(order, State.TRAINED, frame=frame, seconds=time.perf_counter() - started)
+        if self._private:
+            self._released = reply.pack()  # on disk before it leaves
         self._save()
-        return self._reply(order, State.TRAINED, frame=frame, seconds=time.perf_counter() - started)
+        return reply
+
+    def _released_before(self, order: Order) -> Reply | None:
+        """The reply to the same private round at the same weights, if it was given already."""
+        if not (self._private and self._released):
+            return None
+        old = Reply.unpack(self._released)
+        return old if (old.run, old.t, old.digest) == (order.run, order.t, order.digest) else None
+
+    @property
+    def _private(self) -> bool:
+        """Whether this client clips and noises: its sketches, or every local step."""
+        return bool(self._channel.mechanism or getattr(self.trainer.participant, "mechanism", None))
 
     def _knows(self, order: Order) -> bool:
         if self.agreement is not None and self.agreement.run == order.run:
@@ -172,7 +202,7 @@ class ClientSession:
 
     def _save(self) -> None:
         if self.agreement is not None:
-            self.store.save(self.agreement.to_json(), self._replica.checkpoint())
+            self.store.save(Kept(self.agreement.to_json(), self._replica.checkpoint(), self._released))
 
     @property
     def _replica(self) -> Replica:

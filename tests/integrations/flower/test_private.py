@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from desketch.errors import BudgetError
+from desketch.errors import BudgetError, RunError
 from desketch.integrations.flower.party import ConfiguredTrainer
 from desketch.privacy.record import read_record
-from desketch.session.client import ClientSession, MemoryStore
+from desketch.session.client import ClientSession, FolderStore, MemoryStore
+from desketch.session.protocol import Reply, State
 from desketch.session.server import Outcome, ServerSession
 from desketch.tasks import RunConfig, prepare
 
@@ -28,6 +29,8 @@ PRIVATE = {
 
 def parties(name, folder=None, **dp):
     settings = {**COMMON, **PRIVATE[name]}
+    if dp.get("noise_by") == "clients":
+        settings["codec"] = "f32"
     settings["dp"] = {**settings["dp"], **dp}
     setup = prepare(RunConfig(**settings))
     session = ServerSession(setup.agreement(), setup.model.flatten(), folder=folder, privacy=setup.privacy())
@@ -71,3 +74,56 @@ def test_the_budget_is_checked_before_the_release():
     with pytest.raises(BudgetError):
         play(session, nodes)
     assert session.t == 0
+
+
+NOISY_CLIENTS = [("per-step", {}), ("examples", {}), ("clients", {"noise_by": "clients"})]
+
+
+@pytest.mark.parametrize(("name", "dp"), NOISY_CLIENTS)
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_private_round_is_released_once_however_often_it_is_asked(name, dp, restarted, tmp_path):
+    """A second order for the same round brings the same bytes; fresh noise twice would average out, charged once."""
+    session, nodes = parties(name, **dp)
+    trainer, store = nodes[100].trainer, FolderStore(tmp_path)
+    client = ClientSession(0, trainer, store)
+    order = session.order(100)
+    first = client.answer(order)
+    again = ClientSession(0, trainer, FolderStore(tmp_path)) if restarted else client
+    assert Reply.unpack(first).state is State.TRAINED
+    assert again.answer(order) == first
+    # a server that lost the reply and restarted asks in other words: it does not know the client any more
+    fresh, _ = parties(name, **dp)
+    assert again.answer(fresh.order(500)) == first
+    # the next round is another release
+    assert session.receive(100, first) is Outcome.DONE
+    session.close()
+    second = again.answer(session.order(100))
+    assert Reply.unpack(second).t == 2
+    assert Reply.unpack(second).frame != Reply.unpack(first).frame
+    assert again.answer(session.order(100)) == second
+
+
+@pytest.mark.parametrize(("name", "dp"), NOISY_CLIENTS)
+def test_the_reply_is_kept_before_it_leaves(name, dp):
+    """Nothing is released that a restart would not repeat: a client that cannot keep its reply fails."""
+    session, nodes = parties(name, **dp)
+
+    class Full(MemoryStore):
+        def save(self, kept):
+            raise RunError("disk full")
+
+    reply = Reply.unpack(ClientSession(0, nodes[100].trainer, Full()).answer(session.order(100)))
+    assert (reply.state, reply.frame) == (State.FAILED, None)
+
+
+def test_other_weights_are_another_question():
+    session, nodes = parties("per-step")
+    first = nodes[100].answer(session.order(100))
+    session.server.replica.w.add_(1.0)  # a server that went another way
+    stale = Reply.unpack(nodes[100].answer(session.order(100)))
+    assert stale.state is State.STALE
+    session.server.versions[0] = stale.version
+    session.clients[100] = 0
+    healed = nodes[100].answer(session.order(100))
+    assert Reply.unpack(healed).state is State.TRAINED
+    assert Reply.unpack(healed).frame != Reply.unpack(first).frame
