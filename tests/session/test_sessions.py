@@ -282,7 +282,7 @@ def test_the_sum_does_not_depend_on_who_was_faster():
     rows = torch.tensor([1e30, 1.0, -1e30, 1e14])[:, None].expand(4, 200)
     seen, unsorted = set(), set()
     for order in itertools.permutations(range(4)):
-        session, nodes = parties.server(codec="f32", codec_down="f32"), four()
+        session, nodes = parties.server(wire=Wire(b=200, codec="f32")), four()
         channel = session.server.replica.channel
         frames = channel.encode_sketches(1, rows, clients=range(4), weights=[1.0] * 4)
         for c in order:
