@@ -129,10 +129,9 @@ def test_engines_and_single_examples_agree_on_a_transformer(file):
 
 
 def test_a_sketched_federation_learns_to_read(file):
-    config = RunConfig(
-        task=f"text:{file}", model="gpt:1x16", context=16, clients=3, partition="shards:1", rounds=25, local_steps=10,
-        eta_local=0.5, batch_size=16, compression=3, codec="int4", average=1, evaluate_every=25,
-    )  # fmt: skip
+    small = {"model": "gpt:1x8", "context": 8, "clients": 2, "batch_size": 8, "local_steps": 10, "eta_local": 1.0}
+    wire = {"compression": 3, "codec": "int4", "average": 4, "evaluate_every": 16}
+    config = RunConfig(task=f"text:{file}", partition="shards:1", **small, **wire)
     setup = prepare(config)
     frequency = np.bincount(setup.task.y_train.numpy().reshape(-1), minlength=setup.task.outputs)
     share = frequency / frequency.sum()
@@ -140,5 +139,5 @@ def test_a_sketched_federation_learns_to_read(file):
     federation = setup.federation()
     before = setup.evaluate(federation.model_vector)["perplexity"]
     assert before == pytest.approx(setup.task.outputs, rel=0.1)
-    run(federation, rounds=25)
+    run(federation, rounds=16)
     assert setup.evaluate(federation.model_vector)["perplexity"] < 0.6 * unigram

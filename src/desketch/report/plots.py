@@ -69,7 +69,8 @@ def line_figure(
             _draw(axes, curve, colour, positive_x=log_x, positive_y=log_y)
         axes.set_xlabel(xlabel)
         axes.set_ylabel(ylabel)
-        axes.set_xscale("log" if log_x and axes.lines and axes.dataLim.x1 > 0 else "linear")
+        wide = axes.dataLim.x1 > 10 * axes.dataLim.minposx  # a log axis within a decade has hardly a tick
+        axes.set_xscale("log" if log_x and axes.lines and axes.dataLim.x1 > 0 and (wide or marks) else "linear")
         axes.set_yscale("log" if log_y and axes.dataLim.y1 > 0 else "linear")
         for label, x in marks:
             axes.axvline(x, color=_INK, linewidth=0.9, linestyle=(0, (2, 3)))
