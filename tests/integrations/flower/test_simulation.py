@@ -107,16 +107,6 @@ def test_the_real_simulation_leaves_the_folder_of_the_in_process_engine(tmp_path
     flags = [f"--{name}={value}" for name, value in SETTINGS.items()]
     out = str(tmp_path / "sim")
     command = [sys.executable, "-m", "desketch", "train", "--engine", "flower-sim", "--out", out, *flags]
-        sys.executable,
-        "-m",
-        "desketch",
-        "train",
-        "--engine",
-        "flower-sim",
-        "--out",
-        str(tmp_path / "sim"),
-        *flags,
-    ]
     done = subprocess.run([*command, "--json", "-"], capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr[-3000:]
     alone = train_run.train_run(RunConfig(**SETTINGS), out=tmp_path / "alone")
