@@ -91,7 +91,8 @@ def test_the_changed_app_learns_and_its_metrics_travel(tmp_path, monkeypatch):
 
 def flwr_run(project, home, results, *options):
     """Submit the project and wait for what its ServerApp leaves."""
-    command = [tool("flwr"), "run", str(project), *options, "--stream", "--run-config", f'results="{results}"']
+    command = [tool("flwr"), "run", str(project), "desketch", *options, "--stream"]
+    command += ["--run-config", f'results="{results}"']
     done = subprocess.run(command, env=flower_environment(home), capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     deadline = time.monotonic() + 60
@@ -101,29 +102,34 @@ def flwr_run(project, home, results, *options):
     return json.loads(results.read_text())
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(1500)
-def test_flwr_run_simulates_the_changed_app(tmp_path):
-    home = tmp_path / "flwr"
-    home.mkdir()
-    (home / "config.toml").write_text(
-        '[superlink]\ndefault = "sim"\n\n[superlink.sim]\naddress = ":local-in-memory:"\n', encoding="utf-8"
-    )
-    project = changed_app(tmp_path / "app")
-    nodes = ("--federation-config", "num-supernodes=4")
-    check(flwr_run(project, home, tmp_path / "results.json", "sim", *nodes), settings(project)["num-server-rounds"])
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1500)
-def test_the_changed_app_runs_as_a_deployment(tmp_path):
-    project = changed_app(tmp_path / "app")
+@pytest.fixture
+def bed(tmp_path):
+    """A SuperLink of this test's own, with any options; stopped at the end."""
     with Deployment(tmp_path / "bed") as deployment:
-        write_flower_home(deployment.home, f"{deployment.address}:{deployment.port}")
-        deployment.start_superlink()
-        wait_for_superlink(deployment)
-        for client in range(2):
-            deployment.start_node(client, 2)
-        results = flwr_run(project, deployment.home, tmp_path / "results.json", "desketch")
+
+        def start(*options):
+            write_flower_home(deployment.home, f"{deployment.address}:{deployment.port}")
+            deployment.start_superlink("--insecure", *options)
+            wait_for_superlink(deployment)
+            return deployment
+
+        yield start
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+def test_flwr_run_simulates_the_changed_app(tmp_path, bed):
+    project, home = changed_app(tmp_path / "app"), bed("--simulation").home
+    nodes = ("--federation-config", "num-supernodes=4")
+    check(flwr_run(project, home, tmp_path / "results.json", *nodes), settings(project)["num-server-rounds"])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+def test_the_changed_app_runs_as_a_deployment(tmp_path, bed):
+    project, deployment = changed_app(tmp_path / "app"), bed()
+    for client in range(2):
+        deployment.start_node(client, 2)
+    results = flwr_run(project, deployment.home, tmp_path / "results.json")
     check(results, settings(project)["num-server-rounds"])
-    assert all((tmp_path / "bed" / f"client-{c}" / "replica.safetensors").exists() for c in range(2))
+    assert all((deployment.folder / f"client-{c}" / "replica.safetensors").exists() for c in range(2))

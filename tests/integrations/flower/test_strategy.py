@@ -15,8 +15,11 @@ from flwr.serverapp.strategy import FedAvg
 from local_grid import LocalGrid
 from torch import nn
 
+from desketch.core.tree import unpack_tree
 from desketch.errors import BudgetError, InputError
 from desketch.fed.mechanism import Privacy
+from desketch.fed.replica import digest
+from desketch.fed.rounds import Observer
 from desketch.integrations.flower import SketchMod, SketchStrategy, record, sketch_mod
 from desketch.privacy.events import Ledger
 from desketch.privacy.record import PrivacyRecord
@@ -395,3 +398,29 @@ def test_without_training_clients_still_evaluate(tmp_path):
     assert sorted(result.evaluate_metrics_clientapp) == [1, 2]
     before = ArrayRecord(net().state_dict())
     assert all((array.numpy() == before[name].numpy()).all() for name, array in result.arrays.items())
+
+
+def replicas(folder, clients=4):
+    return {digest(unpack_tree(unpack_tree(read(folder, c))["replica"])["w"]) for c in range(clients)}
+
+
+def read(folder, client):
+    return (folder / "clients" / str(client) / "replica.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("ending", ["rounds", "budget", "stop"])
+def test_live_replicas_end_with_the_last_broadcast_however_a_run_ends(tmp_path, ending):
+    watch = Observer()
+    rows = []
+
+    def on_round(row):
+        rows.append(row)
+        watch.stop = ending == "stop" and row["round"] == 2
+
+    options = {"fraction_train": 0.5, "on_round": on_round, "observer": watch}
+    options |= {"privacy": Privacy(ledger=FixedLedger(2))} if ending == "budget" else {}
+    run = strategy(**options)
+    start(run, grid(tmp_path), 2 if ending == "rounds" else 9)
+    assert len(rows) == 2
+    assert replicas(tmp_path) == {run.session.digest()} == {rows[-1]["digest"]}
+    assert run.session.spent_budget == (ending == "budget")

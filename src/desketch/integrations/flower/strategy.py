@@ -167,6 +167,8 @@ class SketchStrategy(FedAvg):  # type: ignore[misc]  # flwr is not typed here
                 break
             self.observer.on_charge(session.t + 1)
             self._round(grid, rounds, result, train, evaluate, evaluate_fn)
+        if session.t < rounds:  # ended early
+            self._last_broadcast(grid)
         return result
 
     def _round(
@@ -198,9 +200,8 @@ class SketchStrategy(FedAvg):  # type: ignore[misc]  # flwr is not typed here
         orders = self.configure_evaluate(t, arrays, evaluate, grid)
         metrics = self.aggregate_evaluate(t, self._exchange(grid, orders, Ask.EVALUATE))
         self._keep(result.evaluate_metrics_clientapp, t, metrics, "evaluation, on clients")
-        if t == rounds:  # live replicas end with the last broadcast
-            behind = self._session.behind(self._session.homes(sorted(grid.get_node_ids())))
-            self._exchange(grid, self._orders(behind, Ask.NOTHING), Ask.NOTHING)
+        if t == rounds:
+            self._last_broadcast(grid)
         self._write(result, self._evaluate(result, evaluate_fn), seconds)
 
     def configure_train(
@@ -291,6 +292,11 @@ class SketchStrategy(FedAvg):  # type: ignore[misc]  # flwr is not typed here
                 file.write(json.dumps(row) + "\n")
         self.observer.on_round(record)
         self.on_round(row)
+
+    def _last_broadcast(self, grid: Grid) -> None:
+        """Bring live replicas to the server's w."""
+        behind = self._session.behind(self._session.homes(sorted(grid.get_node_ids())))
+        self._exchange(grid, self._orders(behind, Ask.NOTHING), Ask.NOTHING)
 
     def _cohort(self, grid: Grid) -> list[int]:
         """The nodes asked in this round: by client id where ids are public, else a sample of who is connected."""
