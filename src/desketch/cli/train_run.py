@@ -42,6 +42,7 @@ def train_run(
         return train_simulated(config, out=out or _fresh_folder(config), table=table)
     path = Path(out or config.out or "") if (out or config.out) else _fresh_folder(config)
     setup = prepare(config)
+    _warn(config.wire.caution(setup.model.d))
     _limit_threads(setup.model.d)
     federation = setup.mesh() if config.topology else setup.federation()
     folder = RunFolder(
@@ -69,6 +70,12 @@ def train_run(
     if table:
         _print(summary, path)
     return summary
+
+
+def _warn(caution: str | None) -> None:
+    """On stderr, so that ``--json -`` stays one object."""
+    if caution:
+        Console(stderr=True).print(f"warning: {caution}", style="yellow", highlight=False, soft_wrap=True)
 
 
 def _limit_threads(d: int) -> None:
