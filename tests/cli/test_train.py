@@ -66,7 +66,7 @@ def test_a_one_bit_sketch_that_is_too_small_is_warned_about_before_training(
     main(["train", *SMALL, *flags, "--rounds", "1", "--out", str(tmp_path / "run"), "--json", "-"])
     out, err = capfd.readouterr()
     assert json.loads(out)["b"] == (13 if "90" in flags else 20)
-    assert ("the one-bit code is biased, here by up to 9%" in err) is warned
+    assert ("the one-bit code is biased, here by up to 25%" in err) is warned
 
 
 def test_json_is_one_object_and_the_folder_is_complete(tmp_path: Path) -> None:

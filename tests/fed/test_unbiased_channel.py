@@ -3,6 +3,9 @@
 The error of a round is taken against R_tᵀR_t g, whose mean is g (``tests/sketches/test_moments.py``): what is left is
 the rounding of both messages, and a few hundred rounds resolve its mean.  |E error|² over the 16 largest coordinates of
 g is estimated by |mean|² less what the mean's own variance adds, tr(S)/n, with standard error sqrt(2 tr(S²))/n.
+
+Uniform sampling carries a concentrated vector in b of d rounds only.  There a few hundred rounds resolve less than the
+5 % that is demanded elsewhere; the slow tests take the rounds it needs.
 """
 
 from dataclasses import dataclass
@@ -20,7 +23,7 @@ from desketch.sketches import FAMILIES
 from desketch.wire import CODEC_TABLE
 
 D, LIMIT, SEEN, ERRORS = 2048, 0.02, 0.05, 3.3
-ROUNDS = {("sign1", 64): 500, ("sign1", 256): 160, ("sign1", 1696): 50, ("int4", 64): 80}
+ROUNDS = {("sign1", 64): 380, ("sign1", 256): 140, ("int4", 64): 80, ("int4", 256): 60, ("int4", 1696): 60}
 
 
 @cache
@@ -99,13 +102,14 @@ def judge(sample):
     return float(np.square(sample.mean(0)).sum() - np.trace(S) / n), float(np.sqrt(2 * np.square(S).sum()) / n)
 
 
-def check(family, codec, b):
-    found = errors(family, codec, b, ROUNDS.get((codec, b), 40))
+def check(family, codec, b, *, longer=1):
+    found = errors(family, codec, b, longer * ROUNDS.get((codec, b), 40))
+    rare = family == "uniform" and b < D // 2 and longer == 1
     for name, sample in zip(vectors()[0], found, strict=True):
         square, error = judge(sample)
         limit = LIMIT**2 + ERRORS * error
         assert square <= limit, (name, square, error)
-        assert limit <= SEEN**2, (name, error, "too few rounds to notice a bias of that size")
+        assert rare or limit <= SEEN**2, (name, error, "too few rounds to notice a bias of that size")
 
 
 @pytest.mark.parametrize("b", [64, 256, 1696])
@@ -120,7 +124,7 @@ def test_both_directions_together_are_unbiased(family, codec, b):
 @pytest.mark.parametrize("codec", CODEC_TABLE)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_and_codec_is_unbiased(family, codec, b):
-    check(family, codec, b)
+    check(family, codec, b, longer=16 if family == "uniform" and b < D // 2 else 2)
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ def vectors(b):
     out = {
         "one-hot": i == 0,
         "last": i == b - 1,
+        "a spike": np.where(i == 0, 1, 0.01),
         "(1, .5)": (i == 0) + 0.5 * (i == 1),
         "(1, .5) at the end": (i == b - 1) + 0.5 * (i == b - 2),
         "(1, .5) apart": (i == 0) + 0.5 * (i == b - 1),
@@ -88,18 +89,18 @@ def test_the_planners_table_is_what_was_measured():
     assert set(range(1, MIXED + 1)) <= set(found)
     for b, measured in found.items():
         assert measured <= sign_bias(b)
-        assert sign_bias(b) <= max(0.01, 1.3 * max(later for size, later in found.items() if size >= b or b == 1))
-    assert max(later for size, later in found.items() if size >= MIXED) <= sign_bias(MIXED) == sign_bias(10**9) <= LIMIT
+        assert sign_bias(b) <= max(0.01, 1.5 * max(later for size, later in found.items() if size >= b))
+    assert max(later for size, later in found.items() if size >= MIXED) <= sign_bias(MIXED) <= LIMIT
 
 
 @pytest.mark.parametrize(
     ("d", "settings", "said"),
     [
-        (120, {"b": 15}, "9%"),
+        (120, {"b": 16}, "8%"),
         (120, {"b": 3}, "150%"),
         (120, {"b": 15, "codec": "int8"}, None),
-        (120, {"b": 15, "codec": "int8", "codec_down": "sign1"}, "9%"),
-        (120, {"b": 16}, None),
+        (120, {"b": 15, "codec": "int8", "codec_down": "sign1"}, "25%"),
+        (120, {"b": 17}, None),
         (120, {"b": 1}, None),
         (10, {"b": 10}, "use codec int8"),
     ],

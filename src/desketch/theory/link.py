@@ -122,7 +122,7 @@ def _half_normal(x: float) -> float:
 
 # The rotation on the wire is not quite uniform.  From these b on, |E C(s) - s| was at most this part of |s| for all s
 # that benchmarks/one_bit_codes.py tries, rounded up; tests/wire/test_unbiased.py holds the table to its result.
-_SIGN_BIAS = ((1, 0.001), (2, 1.5), (4, 0.35), (5, 0.13), (8, 0.09), (16, 0.01))
+_SIGN_BIAS = ((1, 0.001), (2, 1.5), (4, 0.7), (5, 0.32), (9, 0.25), (16, 0.08), (17, 0.02), (32, 0.01))
 
 
 def sign_bias(b: int) -> float:
