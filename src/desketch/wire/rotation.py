@@ -6,9 +6,9 @@ of it is drawn from stream ``salt`` of a key, so messages of different senders a
 rounding errors average out.
 
 Why four passes.  One or two leave concentrated vectors where the sign code errs in one direction: (1, ½, 0, ...) comes
-back as (1.25, 0, ...).  After four the error of the mean is below two per cent for every b >= 17 and every vector tried,
-below one from b = 32 on (``benchmarks/one_bit_codes.py``); `MIXED` is that limit.  What is left comes from ties: a
-one-hot vector is rotated to exact zeros in places (a tenth of them at b = 16), whose signs then follow whatever small
+back as (1.25, 0, ...).  After four the error of the mean is below two per cent for every b >= 17 and every vector
+tried, below one from b = 32 on (``benchmarks/one_bit_codes.py``); `MIXED` is that limit.  What is left comes from ties:
+a one-hot vector is rotated to exact zeros in places (a tenth of them at b = 16), whose signs then follow whatever small
 numbers stand beside the large one.
 
 Why exact.  Entries of the transforms are ±1/√h with √h a power of two, at most 8: on a vector of signs everything is a
