@@ -60,7 +60,7 @@ class Session:
         """Weights in, weights and number of examples out."""
         import torch
 
-        from desketch.fed import client
+        from desketch.fed import engine
 
         started, spent = time.perf_counter(), [0.0]
         t, w = pickle.loads(request)
@@ -68,7 +68,7 @@ class Session:
             return pickle.dumps((w, 1))
         vector = torch.from_numpy(w.astype(np.float32))
         with steps_timed(spent):
-            delta = client.local_update(self.setup.model, vector, self.data, self.setup.work, t=t)
+            delta = engine.local_update(self.setup.model, vector, self.data, self.setup.work, t=t)
         reply = pickle.dumps(((vector + delta).numpy().astype(w.dtype), len(self.data.y)))
         note(self.folder, "worker.jsonl", t=t, answer=time.perf_counter() - started, steps=sum(spent))
         return reply

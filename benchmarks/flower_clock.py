@@ -53,9 +53,9 @@ def timed(message: Message, context: Context, call_next: ClientAppCallable) -> M
 @contextmanager
 def steps_timed(spent: list[float]) -> Iterator[None]:
     """Add the seconds of every `local_update` in the block to ``spent``."""
-    from desketch.fed import client
+    from desketch.fed import engine
 
-    plain = client.local_update
+    plain = engine.local_update
 
     def measured(*args: Any, **options: Any) -> Any:
         started = time.perf_counter()
@@ -64,8 +64,8 @@ def steps_timed(spent: list[float]) -> Iterator[None]:
         finally:
             spent.append(time.perf_counter() - started)
 
-    client.local_update = measured
+    engine.local_update = measured
     try:
         yield
     finally:
-        client.local_update = plain
+        engine.local_update = plain

@@ -66,7 +66,7 @@ def sketch_session(config: dict[str, Any], client: int, folder: Path) -> TimedSe
 def _plain(message: Message, context: Context) -> Message:
     import torch
 
-    from desketch.fed import client
+    from desketch.fed import engine
     from desketch.integrations.flower.party import read_settings
     from desketch.tasks.federation import prepare
 
@@ -75,7 +75,7 @@ def _plain(message: Message, context: Context) -> Message:
     loaded, data = time.perf_counter(), setup.clients[client_id(context)]
     w = torch.from_numpy(message.content["arrays"]["w"].numpy().copy())
     with steps_timed(spent):
-        w = w + client.local_update(setup.model, w, data, setup.work, t=t)
+        w = w + engine.local_update(setup.model, w, data, setup.work, t=t)
     answer = time.perf_counter() - loaded
     note(state_folder(context), "worker.jsonl", t=t, answer=answer, steps=sum(spent), loading=loaded - started)
     arrays, metrics = ArrayRecord({"w": Array(w.numpy())}), MetricRecord({"num-examples": len(data.y)})

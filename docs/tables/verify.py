@@ -36,7 +36,7 @@ def refuted(result: dict[str, Any]) -> str:
     """Every printed statement that is false, with its counter-example."""
     lines = ["| statement, as printed | counter-example | measured / claimed |", "|---|---|---:|"]
     for row in result["rows"]:
-        if row["refuted"] and not row["slip"]:
+        if row["refuted"] and not row.get("slip"):
             lines.append(f"| `{row['theorem']}` | {row['family']}: {row['setting']} | {row['worst_ratio']:.3g} |")
     return "\n".join(lines)
 
@@ -45,7 +45,7 @@ def slips(result: dict[str, Any]) -> str:
     """What the paper prints in one place and uses rightly in another."""
     lines = ["| as printed | what it does | measured / promised of a round |", "|---|---|---:|"]
     for row in result["rows"]:
-        if row["slip"]:
+        if row.get("slip"):
             lines.append(f"| {row['theorem']} | {row['family']}: {row['setting']} | {row['worst_ratio']:.3g} |")
     return "\n".join(lines)
 

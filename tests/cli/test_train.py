@@ -50,6 +50,25 @@ def _wait_for_rounds(folder: Path, n: int, process: subprocess.Popen[str]) -> No
         time.sleep(0.002)
 
 
+@pytest.mark.parametrize(
+    ("flags", "warned"),
+    [
+        (["--compression", "90"], True),
+        (["--compression", "90", "--codec", "int8"], False),
+        (["--compression", "90", "--codec", "int8", "--codec-down", "sign1"], True),
+        (["--compression", "60"], False),
+    ],
+)
+def test_a_one_bit_sketch_that_is_too_small_is_warned_about_before_training(
+    flags: list[str], warned: bool, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """mlp:16 on digits has d = 1210: b = 13 and b = 20."""
+    main(["train", *SMALL, *flags, "--rounds", "1", "--out", str(tmp_path / "run"), "--json", "-"])
+    out, err = capfd.readouterr()
+    assert json.loads(out)["b"] == (13 if "90" in flags else 20)
+    assert ("the one-bit code is biased, here by up to 25%" in err) is warned
+
+
 def test_json_is_one_object_and_the_folder_is_complete(tmp_path: Path) -> None:
     arguments = "--task digits --fraction 1.0 --partition dirichlet:0.3 --family srht --compression 10 --codec int4"
     arguments += " --rounds 4 --seed 3 --out run --capture 2 --json -"

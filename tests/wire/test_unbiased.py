@@ -4,11 +4,15 @@ The mean over n messages still carries an error of size sqrt(omega/n) |v|, so |E
 the product of the mean errors of two halves of the messages.
 """
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from desketch.keys import Key
-from desketch.wire import CODEC_TABLE, Header, decode_batch, encode_batch
+from desketch.theory.link import sign_bias
+from desketch.wire import CODEC_TABLE, Header, Wire, decode_batch, encode_batch
 from desketch.wire.rotation import MIXED
 
 LIMIT = 0.02  # of |v|
@@ -21,6 +25,7 @@ def vectors(b):
     out = {
         "one-hot": i == 0,
         "last": i == b - 1,
+        "a spike": np.where(i == 0, 1, 0.01),
         "(1, .5)": (i == 0) + 0.5 * (i == 1),
         "(1, .5) at the end": (i == b - 1) + 0.5 * (i == b - 2),
         "(1, .5) apart": (i == 0) + 0.5 * (i == b - 1),
@@ -72,3 +77,36 @@ def test_below_the_limit_the_one_bit_code_is_biased_and_says_so():
     """The documented limit is not idle: at b = 8 the worst vector is off by several per cent."""
     found, error = bias("sign1", vectors(8)["(1, .5)"], n=4000)
     assert found - 2 * error > LIMIT
+
+
+MEASURED = Path(__file__).parents[2] / "benchmarks" / "results" / "one_bit_codes.json"
+
+
+def test_the_planners_table_is_what_was_measured():
+    """From above, and not by much; ``plan`` warns by this table, ``train`` by the same."""
+    rows = [row for row in json.loads(MEASURED.read_text())["rows"] if row["code"] == "shipped"]
+    found = {row["b"]: row["bias"] for row in rows}
+    assert set(range(1, MIXED + 1)) <= set(found)
+    for b, measured in found.items():
+        assert measured <= sign_bias(b)
+        assert sign_bias(b) <= max(0.01, 1.5 * max(later for size, later in found.items() if size >= b))
+    assert max(later for size, later in found.items() if size >= MIXED) <= sign_bias(MIXED) <= LIMIT
+
+
+@pytest.mark.parametrize(
+    ("d", "settings", "said"),
+    [
+        (120, {"b": 16}, "8%"),
+        (120, {"b": 3}, "150%"),
+        (120, {"b": 15, "codec": "int8"}, None),
+        (120, {"b": 15, "codec": "int8", "codec_down": "sign1"}, "25%"),
+        (120, {"b": 17}, None),
+        (120, {"b": 1}, None),
+        (10, {"b": 10}, "use codec int8"),
+    ],
+)
+def test_the_settings_say_what_the_table_says(d, settings, said):
+    caution = Wire(**settings).caution(d)
+    assert (caution is None) is (said is None)
+    assert said is None or said in caution
+    assert d >= MIXED or "larger b" not in caution

@@ -35,6 +35,7 @@ def train_run(
     """Run, write the run folder, and return the summary."""
     path = Path(out or config.out or "") if (out or config.out) else _fresh_folder(config)
     setup = prepare(config)
+    _warn(config.wire.caution(setup.model.d))
     _limit_threads(setup.model.d)
     party, rounds = _engine(setup)
     folder = RunFolder(
@@ -77,6 +78,12 @@ def _engine(setup: Setup) -> tuple[Party, Callable[[Observer], None]]:
         return mesh, lambda watch: run_mesh(mesh, rounds=config.rounds, observer=watch)
     federation = setup.federation()
     return federation, lambda watch: run(federation, rounds=config.rounds, observer=watch)
+
+
+def _warn(caution: str | None) -> None:
+    """On stderr, so that ``--json -`` stays one object."""
+    if caution:
+        Console(stderr=True).print(f"warning: {caution}", style="yellow", highlight=False, soft_wrap=True)
 
 
 def _limit_threads(d: int) -> None:

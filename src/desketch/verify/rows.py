@@ -1,7 +1,7 @@
 """Row: one statement compared with one experiment, and the rule by which it passes.
 
-*Sampled*: a bound on a mean holds when mean - 3.3 standard errors <= bound in every round. *Exact*: when the expectation
-is at most the bound up to rounding. *One round*: a statement about the expectation over one round's sketch, both sides
+*Sampled*: a bound on a mean holds when mean - 3.3 standard errors <= bound in every round. *Exact*: the expectation is
+at most the bound up to rounding. *One round*: a statement about the expectation over one round's sketch, both sides
 of which belong to a run; the mean of left/right over all rounds and runs is at most 1 within 4.5 standard errors (given
 the past, each round is an independent trial). *Every run*: the left side is at most the right in every run, round and
 step up to rounding; an identity, when the two sides differ by rounding only. ``worst_ratio`` is measured/bound where

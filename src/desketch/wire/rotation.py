@@ -6,8 +6,10 @@ of it is drawn from stream ``salt`` of a key, so messages of different senders a
 rounding errors average out.
 
 Why four passes.  One or two leave concentrated vectors where the sign code errs in one direction: (1, ½, 0, ...) comes
-back as (1.25, 0, ...).  After four the error of the mean is below one per cent for every b >= 16 and every vector tried
-(``benchmarks/one_bit_codes.py``); `MIXED` is that limit.
+back as (1.25, 0, ...).  After four the error of the mean is below two per cent for every b >= 17 and every vector
+tried, below one from b = 32 on (``benchmarks/one_bit_codes.py``); `MIXED` is that limit.  What is left comes from ties:
+a one-hot vector is rotated to exact zeros in places (a tenth of them at b = 16), whose signs then follow whatever small
+numbers stand beside the large one.
 
 Why exact.  Entries of the transforms are ±1/√h with √h a power of two, at most 8: on a vector of signs everything is a
 multiple of 2⁻¹² and at most 2¹² in magnitude, which float32 holds whatever the order of summation.  That is what keeps
@@ -28,7 +30,7 @@ from desketch.keys import Key
 __all__ = ["MIXED", "rotate", "rotate_back"]
 
 Floats = npt.NDArray[np.float32]
-MIXED = 16
+MIXED = 17
 """The least b at which Q is random enough for the one-bit code."""
 _PASSES = 4
 _LARGEST = 64

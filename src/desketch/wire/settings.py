@@ -59,10 +59,13 @@ class Wire:
 
     def caution(self, d: int) -> str | None:
         """What a user should know of this choice before a run, if anything."""
+        from desketch.theory.link import sign_bias  # here, since most who import wire never ask
+
         b = self.sketch_size(d)
-        if b < MIXED and "sign1" in (self.codec, self.down):
-            return (
-                f"b = {b}: below {MIXED} numbers the one-bit code is biased, by up to 7 % at b = 8; use codec int8, or "
-                f"a larger b (compression at most {d / MIXED:.3g})"
-            )
-        return None
+        if b >= MIXED or "sign1" not in (self.codec, self.down) or sign_bias(b) <= sign_bias(MIXED):
+            return None
+        larger = f", or a larger b (compression at most {d / MIXED:.3g})" if d >= MIXED else ""
+        return (
+            f"b = {b}: below {MIXED} numbers the one-bit code is biased, here by up to {sign_bias(b):.0%} of a message;"
+            f" use codec int8{larger}"
+        )
