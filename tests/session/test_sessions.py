@@ -306,3 +306,15 @@ def test_what_was_sent_is_not_taken_for_received():
     parties.play(session, nodes, asked=[101, 102, 103])
     reply = Reply.unpack(nodes[100].answer(session.order(100)))
     assert reply.state is State.TRAINED
+
+
+def test_an_agreement_of_another_run_is_not_joined():
+    """An order that names one run and carries the agreement of another leaves the client a stranger."""
+    session, other = parties.server(), parties.agreement(seed=8)
+    order = dataclasses.replace(Order.unpack(session.order(100)), agreement=other.to_json())
+    assert Reply.unpack(parties.client(0).answer(order.pack())).state is State.STRANGER
+
+
+def test_an_agreement_s_codecs_go_their_own_ways():
+    channel = parties.agreement(codec="int8", codec_down="f16").channel()
+    assert (channel.header(1, "update").codec, channel.header(1, "broadcast").codec) == ("int8", "f16")
