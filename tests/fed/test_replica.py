@@ -108,3 +108,22 @@ def test_no_frame_is_dropped_that_a_checkpoint_would_not_replace(build: Build, o
     f = build(optimizer=optimizer)
     run(f, rounds=2)
     assert len(f.server.replica.checkpoint()) <= f.server.log.state_dict()["room"]
+
+
+def test_what_a_replica_has_already_is_not_applied_again(build: Build) -> None:
+    """A package that reaches further back than the replica, as a repeated message does."""
+    f = build()
+    run(f, rounds=3)
+    replica, package = _fresh(f), f.server.log.package(0, f.server.replica.checkpoint)
+    replica.catch_up(package)
+    replica.catch_up(package)
+    assert (replica.version, replica.digest()) == (3, f.server.replica.digest())
+
+
+def test_a_last_round_without_an_update_counts(build: Build) -> None:
+    f = build()
+    run(f, rounds=2)
+    f.server.step({})
+    replica = _fresh(f)
+    replica.catch_up(f.server.log.package(0, f.server.replica.checkpoint))
+    assert replica.version == f.t == 3

@@ -62,6 +62,14 @@ class TestPerStep:
         empties = [step.gradient(w, x, y) for _ in range(20)]
         assert all(float(g.abs().max()) > 0 for g in empties)
 
+    def test_batches_have_the_stated_mean_size_and_no_fixed_one(self) -> None:
+        per_example, _, x, y = problem(n=200)
+        entropy = SeededNoiseNotPrivate(2)
+        step = NoisySteps(clip=0.5, noise_multiplier=1.0, batch=20, per_example=per_example, entropy=entropy)
+        sizes = torch.tensor([float(len(step._sample(x, y)[1])) for _ in range(400)])
+        assert abs(float(sizes.mean()) - 20) < 4.5 * math.sqrt(18 / 400)
+        assert float(sizes.var()) == pytest.approx(18, rel=0.35)
+
     def test_a_batch_larger_than_the_data_is_refused(self) -> None:
         per_example, w, x, y = problem(n=5)
         step = NoisySteps(clip=1.0, noise_multiplier=1.0, batch=6, per_example=per_example)

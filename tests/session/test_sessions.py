@@ -294,3 +294,34 @@ def test_the_sum_does_not_depend_on_who_was_faster():
         unsorted.add(channel.aggregate(1, {c: frames[c] for c in order}).broadcast)
     assert len(seen) == 1
     assert len(unsorted) > 1  # or this test could not fail
+
+
+def test_of_two_nodes_of_one_client_the_newer_is_asked():
+    session, nodes = parties.server(), four()
+    parties.play(session, nodes)
+    nodes[200] = nodes.pop(100)  # restarted: Flower lists both ids for a while
+    parties.play(session, nodes)
+    assert session.homes([100, 101, 102, 103, 200, 300]) == [101, 102, 103, 200, 300]
+    assert session.homes([100, 101]) == [100, 101]  # unless the newer is gone
+
+
+def test_what_was_sent_is_not_taken_for_received():
+    """An order that was lost on its way costs the client nothing: the next one carries what it misses."""
+    session, nodes = parties.server(), four()
+    parties.play(session, nodes)
+    session.order(100)  # lost, with the broadcast of round 1
+    parties.play(session, nodes, asked=[101, 102, 103])
+    reply = Reply.unpack(nodes[100].answer(session.order(100)))
+    assert reply.state is State.TRAINED
+
+
+def test_an_agreement_of_another_run_is_not_joined():
+    """An order that names one run and carries the agreement of another leaves the client a stranger."""
+    session, other = parties.server(), parties.agreement(seed=8)
+    order = dataclasses.replace(Order.unpack(session.order(100)), agreement=other.to_json())
+    assert Reply.unpack(parties.client(0).answer(order.pack())).state is State.STRANGER
+
+
+def test_an_agreement_s_codecs_go_their_own_ways():
+    channel = parties.agreement(codec="int8", codec_down="f16").channel()
+    assert (channel.header(1, "update").codec, channel.header(1, "broadcast").codec) == ("int8", "f16")
