@@ -11,9 +11,9 @@ import time
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
-from desketch.cli.app import app, main
+from desketch.cli.app import cli, main
 
 SMALL = ["--model", "mlp:16", "--clients", "4", "--local-steps", "3", "--batch-size", "16"]
 KEYS = {
@@ -65,7 +65,7 @@ def test_a_one_bit_sketch_that_is_too_small_is_warned_about_before_training(
 ) -> None:
     """mlp:16 on digits has d = 1210: b = 13 and b = 20."""
     arguments = ["train", *SMALL, *flags, "--rounds", "1", "--out", str(tmp_path / "run"), "--json", "-"]
-    result = CliRunner().invoke(app, arguments)
+    result = CliRunner().invoke(cli, arguments)
     assert json.loads(result.stdout)["b"] == (13 if "90" in flags else 20)
     assert ("the one-bit code is biased, here by up to 25%" in result.stderr) is warned
 
