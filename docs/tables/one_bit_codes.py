@@ -30,5 +30,6 @@ def shipped(result: dict[str, Any]) -> str:
 
 
 def _cell(row: dict[str, Any]) -> str:
-    bias = f"{row['bias']:.1%}" if row["bias"] > row["error"] else f"< {row['error']:.1%}"
+    seen = 2 * row["error"]  # the worst of eleven vectors without any bias shows about that much
+    bias = f"{row['bias']:.1%}" if row["bias"] > seen else f"< {seen:.1%}"
     return f"{bias}, {row['omega']:.2f}, {row['microseconds']:.0f}"

@@ -11,8 +11,9 @@ import time
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from desketch.cli.app import main
+from desketch.cli.app import cli, main
 
 SMALL = ["--model", "mlp:16", "--clients", "4", "--local-steps", "3", "--batch-size", "16"]
 KEYS = {
@@ -60,13 +61,13 @@ def _wait_for_rounds(folder: Path, n: int, process: subprocess.Popen[str]) -> No
     ],
 )
 def test_a_one_bit_sketch_that_is_too_small_is_warned_about_before_training(
-    flags: list[str], warned: bool, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    flags: list[str], warned: bool, tmp_path: Path
 ) -> None:
     """mlp:16 on digits has d = 1210: b = 13 and b = 20."""
-    main(["train", *SMALL, *flags, "--rounds", "1", "--out", str(tmp_path / "run"), "--json", "-"])
-    out, err = capfd.readouterr()
-    assert json.loads(out)["b"] == (13 if "90" in flags else 20)
-    assert ("the one-bit code is biased, here by up to 25%" in err) is warned
+    arguments = ["train", *SMALL, *flags, "--rounds", "1", "--out", str(tmp_path / "run"), "--json", "-"]
+    result = CliRunner().invoke(cli, arguments)
+    assert json.loads(result.stdout)["b"] == (13 if "90" in flags else 20)
+    assert ("the one-bit code is biased, here by up to 25%" in result.stderr) is warned
 
 
 def test_json_is_one_object_and_the_folder_is_complete(tmp_path: Path) -> None:
