@@ -31,7 +31,15 @@ from listed import PACKAGE, ROOT, Break, breaks
 RESULT = ROOT / "benchmarks" / "results" / "mutants.json"
 LEAST_SHARE = 0.95
 TIMEOUT = 600.0
-SHARED = ("torch.func", "scipy.stats", "scipy.optimize", "sklearn.datasets", "networkx", "safetensors.torch", "hypothesis")
+SHARED = (
+    "torch.func",
+    "scipy.stats",
+    "scipy.optimize",
+    "sklearn.datasets",
+    "networkx",
+    "safetensors.torch",
+    "hypothesis",
+)
 FORK = multiprocessing.get_context("fork")
 
 NO_HOOK = """

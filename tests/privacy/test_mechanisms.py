@@ -62,6 +62,15 @@ class TestPerStep:
         empties = [step.gradient(w, x, y) for _ in range(20)]
         assert all(float(g.abs().max()) > 0 for g in empties)
 
+    def test_the_noise_of_a_mean_shrinks_with_the_batch(self) -> None:
+        """Two gradients of one full batch differ by their noise alone: standard deviation z C sqrt(2) / B."""
+        per_example, w, x, y = problem(n=8)
+        entropy = SeededNoiseNotPrivate(3)
+        step = NoisySteps(clip=0.5, noise_multiplier=2.0, batch=8, per_example=per_example, entropy=entropy)
+        noise = torch.cat([step.gradient(w, x, y) - step.gradient(w, x, y) for _ in range(50)])
+        scale = 2.0 * 0.5 * math.sqrt(2) / 8
+        assert abs(float(noise.square().mean()) / scale**2 - 1) * math.sqrt(noise.numel() / 2) < 4.5
+
     def test_batches_have_the_stated_mean_size_and_no_fixed_one(self) -> None:
         per_example, _, x, y = problem(n=200)
         entropy = SeededNoiseNotPrivate(2)

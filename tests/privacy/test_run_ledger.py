@@ -42,3 +42,12 @@ def test_what_was_spent_stays_spent() -> None:
     second.charge(4)
     (history,) = second.record.ledger.histories()
     assert history == ((Gaussian(20.0), 4),)
+
+
+def test_everybody_who_releases_is_charged_with_its_own_event() -> None:
+    releases = {"0": Gaussian(20.0), "1": Gaussian(30.0), "2": Gaussian(20.0)}
+    ledger = RunLedger(lambda t: releases if t == 1 else {"2": Gaussian(20.0)}, claim=CLAIM, unit="example", delta=1e-5)
+    ledger.charge(1)
+    ledger.charge(2)
+    spent = {party: dict(counts) for party, counts in ledger.record.ledger.spent.items()}
+    assert spent == {"0": {Gaussian(20.0): 1}, "1": {Gaussian(30.0): 1}, "2": {Gaussian(20.0): 2}}

@@ -261,6 +261,9 @@ def test_an_agreement_survives_its_json_and_names_the_run():
     assert back.to_json() == deal.to_json()
     assert parties.agreement(wire=Wire(b=200)).run != deal.run
     assert parties.agreement(wire=Wire(compression=deal.d / 200, codec="int4", codec_down="int4")).run == deal.run
+    changes = {"name": "other", "seed": 8, "wire": Wire(b=199, codec="int4"), "optimizer": "adam"}
+    others = {parties.agreement(**{field: value}).run for field, value in changes.items()}
+    assert len(others - {deal.run}) == len(changes)  # frames of any other agreement are refused by their run id
     with pytest.raises(RunError):
         Agreement.from_json(b'{"what": 1}')
     with pytest.raises(RunError, match="codec"):
