@@ -32,7 +32,7 @@ test: $(STAMP)  ## all tests but the slow ones
 test-slow: $(STAMP)  ## the long tests: real kills, real browsers, real networks
 	$(BIN)/python -m pytest -m slow --timeout 3600
 
-mutants: $(STAMP)  ## break the code on purpose, 157 times, and see which breaks the tests notice (about 10 minutes)
+mutants: $(STAMP)  ## break the code on purpose, in a copy, and list the breaks no test notices (about 4 minutes)
 	$(BIN)/python tests/mutants/run.py
 
 check: $(STAMP)  ## formatting, lint, types, layers

@@ -32,7 +32,7 @@ def test_every_block_has_a_scale_of_its_own(codec):
 
 @pytest.mark.parametrize("codec", ["int8", "int4"])
 def test_the_largest_number_of_a_block_is_unbiased_too(codec):
-    """A scale below max|v| / L would cut it off; bfloat16 keeps eight bits: these values fall between."""
+    """A scale below max|v| / L would cut it off; bfloat16 keeps eight bits, so these fall between its numbers."""
     levels, rows = {"int8": 127, "int4": 7}[codec], 200
     for value in (1.003, 1.0055, 1.0071):
         x = np.full((rows, 256), value, dtype=np.float32)
