@@ -326,5 +326,14 @@ def test_an_agreement_of_another_run_is_not_joined():
 
 
 def test_an_agreement_s_codecs_go_their_own_ways():
-    channel = parties.agreement(codec="int8", codec_down="f16").channel()
+    channel = parties.agreement(wire=Wire(b=200, codec="int8", codec_down="f16")).channel()
     assert (channel.header(1, "update").codec, channel.header(1, "broadcast").codec) == ("int8", "f16")
+
+
+def test_a_frame_of_a_node_that_was_only_greeted_does_not_count():
+    """A node outside the cohort is brought up to date; an update it sends all the same is refused."""
+    session, twin, nodes = parties.server(), parties.server(), four()
+    trained = nodes[100].answer(twin.order(100))  # the same run and round, asked by another server
+    session.order(100, train=False)
+    assert session.receive(100, trained) is parties.Outcome.REFUSED
+    assert session.close().participants == ()

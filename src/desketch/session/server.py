@@ -277,7 +277,7 @@ class ServerSession:
         ):
             if got != expected:
                 raise WireError(f"{name}: got {got}, expected {expected}")
-        if node not in self._tally.greeted:
+        if node not in (self._tally.asked if reply.state is State.TRAINED else self._tally.greeted):
             raise WireError("sender: this node was not asked in this round")
         if reply.client in self._tally.frames:
             raise WireError(f"client: {reply.client} already answered in this round")
