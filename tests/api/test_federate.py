@@ -298,6 +298,7 @@ X, Y = blobs(1)[0]
         ({"clients": [Nudge(1)]}, "ids"),
         ({"evaluate": lambda model: 3}, "metrics by name"),
         ({"statistics": "global"}, "statistics"),
+        ({"average": "local"}, "average"),
         ({"rounds": 0}, "at least 1"),
         ({"resume": True}, "out"),
         ({"model": net().double()}, "float32"),

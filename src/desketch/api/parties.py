@@ -78,6 +78,8 @@ class Parties:
                     f"clients[{place}] is a {type(client).__name__}; give desketch.Client(...), or an object with an "
                     "id `client` and a method `update(w, t)`"
                 )
+        if settings.average == "local":
+            raise ConfigError("average='local' is offered by `desketch train` alone; use a number or 'all'")
         if settings.statistics not in ("refuse", "local"):
             raise ConfigError(f"statistics is 'refuse' or 'local', got {settings.statistics!r}")
         self.clients, self.settings, self.loss, self.optimizer = clients, settings, loss, optimizer
