@@ -20,10 +20,10 @@ import torch
 import typer
 from rich.console import Console
 
+from desketch.api.comparison import compare_methods, make_problem, summary
 from desketch.baselines.methods import METHODS, find_methods
 from desketch.baselines.store import Store
 from desketch.baselines.trial import Limits
-from desketch.cli.compare import compare_methods, make_problem, summary
 from desketch.tasks import Task, load_task
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -139,7 +139,13 @@ def _run(name: str, part: Part, task: Task, *, only: Sequence[str], seeds: int) 
     with Console(stderr=True).status(name) as status:
         for method in find_methods(list(only or part.methods)):
             (result,) = compare_methods(
-                problem, [method], seeds=seeds, limits=limits, store=store, untuned=part.untuned, status=status
+                problem,
+                [method],
+                seeds=seeds,
+                limits=limits,
+                store=store,
+                untuned=part.untuned,
+                progress=lambda label, t, value: status.update(f"{label}: round {t}, {value:.4f}"),
             )
             row = result.row()
             kilobytes = f"{row['bytes'] / 1e3:.1f} kB" if row["bytes"] else "never"

@@ -17,9 +17,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from desketch.api.captured import open_capture
+from desketch.api.configured import train_run
 from desketch.attack.audit import Attempt, attack_target
-from desketch.cli.captured import open_capture
-from desketch.cli.train_run import train_run
 from desketch.report.pictures import comparison_png
 from desketch.tasks import RunConfig, load_task
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from desketch.cli import bench_kernels
+from desketch.bench import kernels
 from desketch.cli.bench import app
 from desketch.sketches import FAMILIES
 
@@ -42,8 +42,8 @@ def test_marks_are_for_the_full_size_only(document: dict[str, Any]) -> None:
 def test_every_mark_finds_its_number_and_its_row_in_the_table(document: dict[str, Any]) -> None:
     if document["import_ms"] is None:
         pytest.skip("needs the compiled kernels")
-    marks = bench_kernels._marks(document)
-    assert [mark["item"] for mark in marks] == list(bench_kernels.MARKS)
+    marks = kernels.marks(document)
+    assert [mark["item"] for mark in marks] == list(kernels.MARKS)
     spec = importlib.util.spec_from_file_location("tables_kernels", TABLES)
     assert spec is not None
     assert spec.loader is not None

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from desketch.cli.train_run import train_run
+from desketch.api.configured import train_run
 from desketch.tasks import RunConfig
 
 SMALL: dict[str, Any] = {"model": "mlp:8", "clients": 6, "local_steps": 2, "batch_size": 8, "partition": "iid", "b": 64}

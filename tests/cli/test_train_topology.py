@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from desketch.cli.train_run import train_run
+from desketch.api.configured import train_run
 from desketch.errors import ConfigError
 from desketch.tasks import RunConfig
 

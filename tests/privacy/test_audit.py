@@ -10,12 +10,12 @@ from click.testing import CliRunner
 from torch import Tensor
 
 from desketch.cli.app import cli
-from desketch.cli.audit_scenes import SCENES, Scene, audit_scene, per_example
 from desketch.errors import InputError
 from desketch.keys import Key
 from desketch.privacy.audit import AuditResult, audit_scores, gaussian_epsilon, one_run_bound
 from desketch.privacy.mechanisms import Mechanism, NoisySteps, SketchClipClients, SketchClipExamples
 from desketch.privacy.noise import Entropy, SeededNoiseNotPrivate
+from desketch.verify.mechanisms import SCENES, Scene, audit_scene, per_example
 
 DRAWS = 400
 Z = 0.5  # little noise, so that few draws tell much

@@ -21,7 +21,7 @@ from desketch.baselines.store import Store
 from desketch.baselines.trial import AVERAGES, Limits, Problem, Trial, train
 from desketch.core.metrics import METRICS, Metric
 
-__all__ = ["TUNING_SEED", "Choice", "Interval", "Result", "measure", "ratio", "tune"]
+__all__ = ["TUNING_SEED", "Choice", "Interval", "Progress", "Result", "measure", "ratio", "tune"]
 
 TUNING_SEED = 0
 

@@ -14,8 +14,8 @@ from desketch.core.files import write_durably
 from desketch.errors import InputError
 
 if TYPE_CHECKING:
+    from desketch.api.captured import Captured
     from desketch.attack.audit import Attempt
-    from desketch.cli.captured import Captured
 
 app = typer.Typer(help="Rebuild private examples from a captured message.")
 
@@ -65,15 +65,15 @@ def attack(
 
 
 def _captured(frame: Path, checkpoint: Path | None) -> Captured:
-    from desketch.cli.captured import open_capture
+    from desketch.api.captured import open_capture
 
     return open_capture(frame, checkpoint)
 
 
 def _synthetic(settings: dict[str, Any]) -> Captured:
+    from desketch.api.captured import Captured
     from desketch.attack.noise import Noise
     from desketch.attack.scenario import Data, Scenario
-    from desketch.cli.captured import Captured
     from desketch.tasks import build_model, load_task
 
     task, spec = load_task(settings["task"]), settings["model"]

@@ -35,7 +35,7 @@ def audit_dp(
     check_delta(delta)
     check_positive("noise_multiplier", noise_multiplier)
     check_positive("clip", clip)
-    from desketch.cli.audit_scenes import SCENES, audit_scene, one_run_audit
+    from desketch.verify.mechanisms import SCENES, audit_scene, one_run_audit
 
     if (mechanism, unit) not in SCENES:
         raise InputError(f"no mechanism {mechanism!r} for unit {unit!r}; known: {sorted(SCENES)}")

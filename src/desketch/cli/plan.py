@@ -11,12 +11,12 @@ from typing import Any
 import typer
 
 from desketch.cli.document import emit
-from desketch.cli.plan_answer import answer
 from desketch.cli.plan_constants import gather
 from desketch.cli.plan_show import show
 from desketch.cli.units import bits_per_second, count, seconds
 from desketch.errors import InputError
 from desketch.theory import Problem
+from desketch.theory.answer import answer
 from desketch.theory.link import CODECS, Link
 from desketch.theory.planner import Question
 

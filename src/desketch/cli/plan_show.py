@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from desketch.cli.plan_answer import size
+from desketch.theory.answer import size
 
 __all__ = ["show"]
 

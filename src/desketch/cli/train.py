@@ -81,13 +81,15 @@ def train(
     if resume and config is None:
         config = _config_of(Path(str(out)))
 
-    from desketch.cli.train_run import train_run
+    from desketch.api.configured import run_path, train_run
+    from desketch.cli.train_show import show
     from desketch.tasks import RunConfig
 
     settings = RunConfig.load(config, **{name: value for name, value in given.items() if value is not None})
-    summary = train_run(
-        settings, out=out, resume=resume, quiet=quiet or json_to == "-", table=json_to != "-" and not quiet
-    )
+    path, silent = run_path(settings, out), quiet or json_to == "-"
+    summary = train_run(settings, out=path, resume=resume, progress=not silent)
+    if not silent:
+        show(summary, path)
     if json_to == "-":
         typer.echo(json.dumps(summary))
     elif json_to is not None:

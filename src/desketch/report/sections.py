@@ -11,10 +11,11 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from desketch.core.metrics import METRICS, Metric
+from desketch.core.units import human_bytes
 from desketch.report.plots import Series, graph_figure, line_figure, to_svg
 from desketch.report.records import RunRecord
 
-__all__ = ["SECTIONS", "headline", "human_bytes"]
+__all__ = ["SECTIONS", "headline"]
 
 LINKS = {"10 Mbit/s": 1e7, "1 Mbit/s": 1e6, "100 kbit/s": 1e5}
 _PACKAGES = ("desketch", "torch", "numpy")
@@ -32,9 +33,9 @@ def headline(run: RunRecord) -> str:
     cards = [
         *_judgement(run),
         ("rounds", f"{summary.get('rounds', last.get('round'))}"),
-        ("up per client", human_bytes(summary.get("bytes_up_per_client"))),
-        ("down per client", human_bytes(summary.get("bytes_down_per_client"))),
-        ("FedAvg would send", human_bytes(fedavg)),
+        ("up per client", _size(summary.get("bytes_up_per_client"))),
+        ("down per client", _size(summary.get("bytes_down_per_client"))),
+        ("FedAvg would send", _size(fedavg)),
         ("fewer bytes", f"{fedavg / spent:,.0f}x" if fedavg and spent else None),
         ("epsilon spent", f"{epsilon:.3g}" if isinstance(epsilon, int | float) else None),
     ]
@@ -135,9 +136,7 @@ def topology(run: RunRecord) -> str:
 def captures(run: RunRecord) -> str:
     """Frames that were kept for a leakage audit."""
     files = sorted(path for path in (run.folder / "capture").glob("**/*") if path.is_file())
-    return _table(
-        [(path.relative_to(run.folder).as_posix(), human_bytes(path.stat().st_size) or "") for path in files[:200]]
-    )
+    return _table([(path.relative_to(run.folder).as_posix(), human_bytes(path.stat().st_size)) for path in files[:200]])
 
 
 def configuration(run: RunRecord) -> str:
@@ -166,15 +165,8 @@ SECTIONS = {
 }
 
 
-def human_bytes(count: Any) -> str | None:
-    """Bytes with decimal prefixes, three digits."""
-    if not isinstance(count, int | float):
-        return None
-    for unit in ("B", "kB", "MB", "GB"):
-        if abs(count) < 1000:
-            return f"{count:.0f} B" if unit == "B" else f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} TB"
+def _size(count: Any) -> str | None:
+    return human_bytes(count) if isinstance(count, int | float) else None
 
 
 def _figure(name: str, title: str, figure: Figure, caption: str) -> str:

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
 from rich import progress as rich_progress
 from rich.console import Console
 
+from desketch.core.metrics import Metric
+from desketch.core.units import human_bytes
 from desketch.fed.rounds import Observer, RoundRecord
 
 __all__ = ["Progress"]
 
-_UNITS = ("B", "kB", "MB", "GB", "TB")
-
 
 class Progress(Observer):
-    """Shows when the standard error is a terminal, or when told to; refused updates are named as they come."""
+    """Shows when the standard error is a terminal, or when told to; refused updates are named as they come.
 
-    def __init__(self, rounds: int, *, done: int = 0, show: bool | None = None) -> None:
+    With ``metric`` that one is shown, in its own unit; else the first two of whatever is evaluated.
+    """
+
+    def __init__(self, rounds: int, *, done: int = 0, show: bool | None = None, metric: Metric | None = None) -> None:
         columns = (
             rich_progress.TextColumn("round"),
             rich_progress.MofNCompleteColumn(),
@@ -31,7 +35,7 @@ class Progress(Observer):
         shown = sys.stderr.isatty() if show is None else show
         self._bar = rich_progress.Progress(*columns, console=Console(stderr=True), disable=not shown)
         self._line = self._bar.add_task("", total=rounds, completed=done, metrics="", sent="")
-        self._sent = 0
+        self._sent, self._metric = 0, metric
 
     def __enter__(self) -> Progress:
         self._bar.start()
@@ -45,16 +49,14 @@ class Progress(Observer):
     def on_round(self, record: RoundRecord) -> None:
         """Advance by one round."""
         self._sent += record.bytes_up + record.bytes_down
-        fields: dict[str, Any] = {"sent": f"{_human(self._sent)} on the wire"}
+        fields: dict[str, Any] = {"sent": f"{human_bytes(self._sent)} on the wire"}
         if record.metrics:
-            fields["metrics"] = "  ".join(f"{name} {value:.4g}" for name, value in list(record.metrics.items())[:2])
+            fields["metrics"] = self._words(record.metrics)
         self._bar.update(self._line, completed=record.round, **fields)
         for client, reason in record.refused.items():
             self._bar.console.print(f"round {record.round}: client {client} refused ({reason})", highlight=False)
 
-
-def _human(count: float) -> str:
-    unit = 0
-    while count >= 1000 and unit < len(_UNITS) - 1:
-        count, unit = count / 1000, unit + 1
-    return f"{count:.3g} {_UNITS[unit]}"
+    def _words(self, metrics: Mapping[str, float]) -> str:
+        if self._metric is not None and self._metric.name in metrics:
+            return f"{self._metric.title} {self._metric.show(metrics[self._metric.name])}"
+        return "  ".join(f"{name} {value:.4g}" for name, value in list(metrics.items())[:2])

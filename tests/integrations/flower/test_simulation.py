@@ -9,7 +9,7 @@ import sys
 import pytest
 from local_grid import LocalGrid
 
-from desketch.cli import train_run, train_sim
+from desketch.api import configured
 from desketch.integrations.flower import simulation
 from desketch.integrations.flower.party import serve_session, server_session
 from desketch.session.client import ClientSession, MemoryStore
@@ -57,7 +57,7 @@ def test_the_engines_leave_the_same_folder(tmp_path, monkeypatch, more):
     monkeypatch.setattr(simulation, "simulate", carried(tmp_path / "states"))
     settings = {**SETTINGS, **more}
     summaries = [
-        train_run.train_run(RunConfig(**settings, engine=engine), out=tmp_path / engine)
+        configured.train_run(RunConfig(**settings, engine=engine), out=tmp_path / engine)
         for engine in ("flower-sim", "in-process")
     ]
     same_outcome(tmp_path / "flower-sim", tmp_path / "in-process", *summaries)
@@ -65,11 +65,11 @@ def test_the_engines_leave_the_same_folder(tmp_path, monkeypatch, more):
 
 def test_a_simulation_that_was_cut_resumes_to_the_same_end(tmp_path, monkeypatch):
     monkeypatch.setattr(simulation, "simulate", carried(tmp_path / "states"))
-    whole = train_run.train_run(RunConfig(**SETTINGS, engine="flower-sim"), out=tmp_path / "whole")
+    whole = configured.train_run(RunConfig(**SETTINGS, engine="flower-sim"), out=tmp_path / "whole")
     short = {**SETTINGS, "rounds": 2, "engine": "flower-sim"}
-    train_run.train_run(RunConfig(**short), out=tmp_path / "cut")
+    configured.train_run(RunConfig(**short), out=tmp_path / "cut")
     monkeypatch.setattr(simulation, "simulate", carried(tmp_path / "fresh"))  # Ray's clients lose their replicas
-    again = train_run.train_run(RunConfig(**SETTINGS, engine="flower-sim"), out=tmp_path / "cut", resume=True)
+    again = configured.train_run(RunConfig(**SETTINGS, engine="flower-sim"), out=tmp_path / "cut", resume=True)
     assert again["replica_digest"] == whole["replica_digest"]
     assert again["test_loss"] == whole["test_loss"]
     assert [row["round"] for row in rows(tmp_path / "cut")] == [1, 2, 3, 4]
@@ -98,8 +98,8 @@ def test_the_mesh_and_other_devices_and_lengths_keep_the_rule():
 
 def test_what_a_simulation_cannot_do_is_refused():
     setup = prepare(RunConfig(**SETTINGS, engine="flower-sim", dropout=0.1))
-    with pytest.raises(train_sim.ConfigError, match="leave out topology, dropout and straggler"):
-        train_sim.simulated(setup)
+    with pytest.raises(configured.ConfigError, match="leave out topology, dropout and straggler"):
+        configured._simulated(setup)
 
 
 @pytest.mark.slow
@@ -109,5 +109,5 @@ def test_the_real_simulation_leaves_the_folder_of_the_in_process_engine(tmp_path
     command = [sys.executable, "-m", "desketch", "train", "--engine", "flower-sim", "--out", out, *flags]
     done = subprocess.run([*command, "--json", "-"], capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr[-3000:]
-    alone = train_run.train_run(RunConfig(**SETTINGS), out=tmp_path / "alone")
+    alone = configured.train_run(RunConfig(**SETTINGS), out=tmp_path / "alone")
     same_outcome(tmp_path / "sim", tmp_path / "alone", json.loads(done.stdout), alone)

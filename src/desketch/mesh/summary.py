@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 from desketch.mesh.averaging import chebyshev_bound, hops_for
 from desketch.mesh.costs import Link, protocol_costs
 from desketch.mesh.gossip import GossipMesh
 from desketch.mesh.rounds import Mesh
 
-__all__ = ["print_costs", "topology_summary"]
+__all__ = ["topology_summary"]
 
 LINK = Link(bits_per_second=1e6, latency=0.05)
 
@@ -42,14 +40,3 @@ def topology_summary(mesh: Mesh, rows: list[dict[str, Any]]) -> dict[str, Any]:
         topology, frame=frame, partial=mesh.partial_bytes(), exchange=mesh.exchange_bytes(), hops=hops, link=LINK
     )
     return {**facts, "one average": {cost.protocol: vars(cost) for cost in costs}}
-
-
-def print_costs(facts: dict[str, Any]) -> None:
-    """The comparison as a table."""
-    table = Table(title=f"one average on {facts['graph']}, access links of 1 Mbit/s, 50 ms", title_justify="left")
-    for name in ("protocol", "hops", "bytes in all", "busiest node", "seconds"):
-        table.add_column(name, justify="left" if name == "protocol" else "right")
-    for cost in facts["one average"].values():
-        total, busiest = (f"{cost[name]:,}" for name in ("bytes_total", "bytes_busiest"))
-        table.add_row(cost["protocol"], str(cost["hops"]), total, busiest, f"{cost['seconds']:.2f}")
-    Console().print(table)

@@ -1,4 +1,4 @@
-"""What ``desketch train`` does once its settings are known: parties, folder, progress, summary."""
+"""A run from a configuration of built-in tasks and models: parties, engine, folder, progress, summary, report."""
 
 from __future__ import annotations
 
@@ -11,29 +11,26 @@ from typing import Any
 
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
-from desketch.cli.mesh_summary import print_costs, topology_summary
-from desketch.core.metrics import METRICS, Metric
 from desketch.errors import ConfigError
 from desketch.fed import Federation, Observer, Observers, RoundRecord, run
 from desketch.mesh.rounds import Mesh, run_mesh
+from desketch.mesh.summary import topology_summary
 from desketch.report import write_report
-from desketch.report.sections import human_bytes
 from desketch.run.folder import RunFolder
+from desketch.run.progress import Progress
 from desketch.session.server import ServerSession
 from desketch.tasks import RunConfig, Setup, prepare
 from desketch.tasks.summary import capture_meta, summarise, write_outcome
 
-__all__ = ["judgement", "train_run"]
+__all__ = ["run_path", "train_run"]
 
 
 def train_run(
-    config: RunConfig, *, out: Path | None = None, resume: bool = False, quiet: bool = True, table: bool = False
+    config: RunConfig, *, out: Path | None = None, resume: bool = False, progress: bool = False
 ) -> dict[str, Any]:
-    """Run, write the run folder, and return the summary."""
-    path = Path(out or config.out or "") if (out or config.out) else _fresh_folder(config)
+    """Run, write the run folder with its report, and return the summary."""
+    path = run_path(config, out)
     setup = prepare(config)
     _warn(config.wire.caution(setup.model.d))
     _limit_threads(setup.model.d)
@@ -48,7 +45,8 @@ def train_run(
     )
     folder.resume() if resume else folder.start()
     config.save(path / "config.yaml")
-    with _progress(config, setup.task.goal.metric, party.t, quiet) as bar, _stop_on_interrupt() as interrupt:
+    bar = Progress(config.rounds, done=party.t, show=progress, metric=setup.task.goal.metric)
+    with bar, _stop_on_interrupt() as interrupt:
         extra = [_TensorBoard(path / "tensorboard")] if config.tensorboard else []
         rounds(Observers(folder, bar, interrupt, *extra))
     folder.checkpoint()
@@ -58,8 +56,6 @@ def train_run(
     write_outcome(path, setup, party, summary)
     if folder.rows:
         write_report(path)
-    if table:
-        _print(summary, path)
     return summary
 
 
@@ -70,14 +66,26 @@ def _engine(setup: Setup) -> tuple[Party, Callable[[Observer], None]]:
     """The party that ends with the model, and what drives its rounds: the only thing that engines differ in."""
     config = setup.config
     if config.engine == "flower-sim":
-        from desketch.cli.train_sim import simulated
-
-        return simulated(setup)
+        return _simulated(setup)
     if config.topology:
         mesh = setup.mesh()
         return mesh, lambda watch: run_mesh(mesh, rounds=config.rounds, observer=watch)
     federation = setup.federation()
     return federation, lambda watch: run(federation, rounds=config.rounds, observer=watch)
+
+
+def _simulated(setup: Setup) -> tuple[ServerSession, Callable[[Observer], None]]:
+    """The server of the run, and what simulates its rounds."""
+    config = setup.config
+    if config.topology or config.dropout or config.straggler:
+        raise ConfigError("flower-sim runs a server and real clients: leave out topology, dropout and straggler")
+    try:
+        from desketch.integrations.flower.party import server_session
+        from desketch.integrations.flower.simulation import simulate
+    except ImportError as error:
+        raise ConfigError(f"Flower is not installed ({error}); pip install 'desketch[flower]'") from None
+    session = server_session(setup)
+    return session, lambda watch: simulate(setup, session, observer=watch)
 
 
 def _warn(caution: str | None) -> None:
@@ -92,78 +100,16 @@ def _limit_threads(d: int) -> None:
         torch.set_num_threads(1)
 
 
-def _fresh_folder(config: RunConfig) -> Path:
+def run_path(config: RunConfig, out: Path | None = None) -> Path:
+    """The folder given, the one configured, or a new one under ``runs``."""
+    if out or config.out:
+        return Path(out or config.out or "")
     name = f"{config.task.split(':')[0]}-{config.model.replace(':', '')}-{config.identity()[:6]}"
     path, n = Path("runs") / name, 1
     while path.exists():
         n += 1
         path = Path("runs") / f"{name}-{n}"
     return path
-
-
-def _print(summary: dict[str, Any], path: Path) -> None:
-    table = Table(title="desketch train", show_header=False, title_justify="left")
-    table.add_column(style="bold")
-    table.add_column(justify="right")
-    fewer = f" ({summary['times_fewer_bytes']:,.0f}x more)" if summary["times_fewer_bytes"] else ""
-    lines = {
-        **judgement(summary),
-        "rounds": f"{summary['rounds']} ({summary['stopped_by']})",
-        "up per client": human_bytes(summary["bytes_up_per_client"]),
-        "down per client": human_bytes(summary["bytes_down_per_client"]),
-        "FedAvg would send": f"{human_bytes(summary['fedavg_bytes_per_client'])}{fewer}",
-        "replica digest": summary["replica_digest"][:16],
-        "seconds": f"{summary['seconds']:.1f}",
-        "run folder": str(path),
-    }
-    if summary["epsilon"] is not None:
-        lines["privacy"] = f"({summary['epsilon']:.3g}, {summary['delta']:g})-DP"
-    if summary["refused"]:
-        lines["refused updates"] = str(summary["refused"])
-    if summary["stopped_by"] == "interrupt":
-        lines["continue with"] = f"desketch train --resume --out {path}"
-    for name, value in lines.items():
-        table.add_row(name, value)
-    Console().print(table)
-    if "topology" in summary:
-        print_costs(summary["topology"])
-
-
-def judgement(summary: dict[str, Any]) -> dict[str, str]:
-    """The test metrics of a summary, for people; the one that judges first comes first."""
-    known = {name: summary.get(f"test_{name}") for name in METRICS}
-    return {f"test {METRICS[name].title}": METRICS[name].show(v) for name, v in known.items() if v is not None}
-
-
-class _Bar(Observer):
-    """A progress bar with the task's metric and bytes."""
-
-    def __init__(self, progress: Progress, metric: Metric, total: int, done: int) -> None:
-        self.progress, self.metric, self.sent = progress, metric, 0
-        self.line = progress.add_task("", total=total, completed=done, value="-", sent="-")
-
-    def on_round(self, record: RoundRecord) -> None:
-        self.sent += record.bytes_up + record.bytes_down
-        fields: dict[str, Any] = {"sent": human_bytes(self.sent)}
-        if self.metric.name in record.metrics:
-            fields["value"] = self.metric.show(record.metrics[self.metric.name])
-        self.progress.update(self.line, completed=record.round, **fields)
-        for client, reason in record.refused.items():
-            self.progress.console.print(f"round {record.round}: client {client} refused ({reason})", highlight=False)
-
-
-@contextmanager
-def _progress(config: RunConfig, metric: Metric, done: int, quiet: bool) -> Iterator[Observer]:
-    columns = (
-        TextColumn("round"),
-        MofNCompleteColumn(),
-        BarColumn(),
-        TextColumn(metric.title + " {task.fields[value]}"),
-        TextColumn("{task.fields[sent]} on the wire"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), disable=quiet) as progress:
-        yield _Bar(progress, metric, config.rounds, done)
 
 
 @contextmanager

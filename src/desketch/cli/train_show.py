@@ -1,0 +1,60 @@
+"""How ``desketch train`` shows a finished run: its summary as a table, and the protocols of a mesh side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from desketch.core.metrics import METRICS
+from desketch.core.units import human_bytes
+
+__all__ = ["show"]
+
+
+def show(summary: dict[str, Any], path: Path) -> None:
+    """Print the summary; an interrupted run says how to go on."""
+    table = Table(title="desketch train", show_header=False, title_justify="left")
+    table.add_column(style="bold")
+    table.add_column(justify="right")
+    fewer = f" ({summary['times_fewer_bytes']:,.0f}x more)" if summary["times_fewer_bytes"] else ""
+    lines = {
+        **_judgement(summary),
+        "rounds": f"{summary['rounds']} ({summary['stopped_by']})",
+        "up per client": human_bytes(summary["bytes_up_per_client"]),
+        "down per client": human_bytes(summary["bytes_down_per_client"]),
+        "FedAvg would send": f"{human_bytes(summary['fedavg_bytes_per_client'])}{fewer}",
+        "replica digest": summary["replica_digest"][:16],
+        "seconds": f"{summary['seconds']:.1f}",
+        "run folder": str(path),
+    }
+    if summary["epsilon"] is not None:
+        lines["privacy"] = f"({summary['epsilon']:.3g}, {summary['delta']:g})-DP"
+    if summary["refused"]:
+        lines["refused updates"] = str(summary["refused"])
+    if summary["stopped_by"] == "interrupt":
+        lines["continue with"] = f"desketch train --resume --out {path}"
+    for name, value in lines.items():
+        table.add_row(name, value)
+    Console().print(table)
+    if "topology" in summary:
+        _print_costs(summary["topology"])
+
+
+def _judgement(summary: dict[str, Any]) -> dict[str, str]:
+    """The test metrics of a summary, for people; the one that judges first comes first."""
+    known = {name: summary.get(f"test_{name}") for name in METRICS}
+    return {f"test {METRICS[name].title}": METRICS[name].show(v) for name, v in known.items() if v is not None}
+
+
+def _print_costs(facts: dict[str, Any]) -> None:
+    """The comparison as a table."""
+    table = Table(title=f"one average on {facts['graph']}, access links of 1 Mbit/s, 50 ms", title_justify="left")
+    for name in ("protocol", "hops", "bytes in all", "busiest node", "seconds"):
+        table.add_column(name, justify="left" if name == "protocol" else "right")
+    for cost in facts["one average"].values():
+        total, busiest = (f"{cost[name]:,}" for name in ("bytes_total", "bytes_busiest"))
+        table.add_row(cost["protocol"], str(cost["hops"]), total, busiest, f"{cost['seconds']:.2f}")
+    Console().print(table)
