@@ -22,7 +22,7 @@ from rich.console import Console
 
 from desketch.api.comparison import compare_methods, make_problem, summary
 from desketch.baselines.methods import METHODS, find_methods
-from desketch.baselines.store import Store
+from desketch.baselines.store import TrialStore
 from desketch.baselines.trial import Limits
 from desketch.tasks import Task, load_task
 
@@ -135,7 +135,7 @@ def _run(name: str, part: Part, task: Task, *, only: Sequence[str], seeds: int) 
         local_steps=part.local_steps,
     )
     limits = Limits(target=TARGET, rounds=part.rounds)
-    store = Store(ROOT / "runs" / "bytes_to_accuracy" / f"{name}.json")
+    store = TrialStore(ROOT / "runs" / "bytes_to_accuracy" / f"{name}.json")
     with Console(stderr=True).status(name) as status:
         for method in find_methods(list(only or part.methods)):
             (result,) = compare_methods(

@@ -25,7 +25,7 @@ from torch.nn.functional import cross_entropy
 
 from desketch.attack.audit import attack_target, wilson
 from desketch.attack.bounds import bayesian_at, box_probability, cramer_rao
-from desketch.attack.noise import Noise
+from desketch.attack.noise import ObservedNoise
 from desketch.attack.objective import Objective, Observation
 from desketch.attack.optimise import build_solver, reconstruct
 from desketch.attack.quality import psnr
@@ -135,7 +135,7 @@ def noise(digits: Task) -> list[Row]:
             for seed in range(2 * SEEDS):
                 base = scenario(digits, "mlp-tanh", b=round(size(digits, "mlp-tanh") / compression), labels_known=True)
                 norm = base.target(seed).gradient_norm
-                target = replace(base, noise=Noise(before=z * norm)).target(seed)
+                target = replace(base, noise=ObservedNoise(before=z * norm)).target(seed)
                 prior = base.prior()
                 x = reconstruct(target.objective, build_solver("prior", prior), prior, restarts=1).x
                 found.append(float((x - target.truth).square().mean()))

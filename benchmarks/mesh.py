@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from desketch.mesh.averaging import gossip, hops_for, tree_mean
-from desketch.mesh.costs import Link, protocol_costs
+from desketch.mesh.costs import AccessLink, protocol_costs
 from desketch.mesh.topology import build_topology
 
 RESULT = Path(__file__).parent / "results" / "mesh.json"
 GRAPHS = ("star", "tree:3", "regular:8", "smallworld:8,0.1", "erdos", "grid", "ring")
-LINK = Link(bits_per_second=1e6, latency=0.05)
+LINK = AccessLink(bits_per_second=1e6, latency=0.05)
 
 
 def measure(spec: str, nodes: int, b: int, tolerance: float) -> dict[str, Any]:

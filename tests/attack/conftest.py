@@ -8,7 +8,7 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 from desketch import Key, draw
-from desketch.attack.noise import Noise
+from desketch.attack.noise import ObservedNoise
 from desketch.attack.objective import Objective, Observation
 from desketch.attack.prior import GaussianPrior
 from desketch.attack.update import LocalUpdate
@@ -46,7 +46,7 @@ class World:
     def observe(self, update, b, *, family="srht", seed=0, noise=None, rounds=1) -> tuple[Objective, Tensor]:
         x, y = self.private(update.examples, first=10 * seed)
         generator = torch.Generator().manual_seed(seed)
-        noise, seen = noise or Noise(), []
+        noise, seen = noise or ObservedNoise(), []
         for t in range(rounds):
             w = update.weights() + 0.01 * t * torch.randn(update.d, generator=generator, dtype=torch.float64)
             R = draw(family, d=update.d, b=b, key=Key(seed).fold_in("round", t))

@@ -10,7 +10,7 @@ import torch
 from desketch.attack.audit import VERDICTS, audit, wilson
 from desketch.attack.curves import phase_diagram, psnr_over_rounds
 from desketch.attack.defence import epsilon_of, needed_noise
-from desketch.attack.noise import Noise
+from desketch.attack.noise import ObservedNoise
 from desketch.attack.quality import psnr
 from desketch.attack.scenario import Data, Scenario
 from desketch.attack.wiretap import codec_noise, through_the_wire
@@ -30,7 +30,7 @@ def scenario(world):
     [
         ({}, VERDICTS[0]),
         ({"b": 24}, VERDICTS[3]),
-        ({"noise": Noise(before=0.02)}, VERDICTS[2]),
+        ({"noise": ObservedNoise(before=0.02)}, VERDICTS[2]),
         ({"codec": "int4"}, VERDICTS[2]),
     ],
 )
@@ -65,7 +65,7 @@ def test_wilson_interval():
 def test_needed_noise_gives_the_ceiling(scenario):
     target, prior = scenario.target(0), scenario.prior()
     std = needed_noise(target, prior, 20.0)
-    noisy = replace(scenario, noise=Noise(before=std), codec=None).target(0)
+    noisy = replace(scenario, noise=ObservedNoise(before=std), codec=None).target(0)
     from desketch.attack.bounds import bayesian_at
 
     assert psnr(bayesian_at(noisy.objective, noisy.truth, prior)) == pytest.approx(20.0, abs=0.01)

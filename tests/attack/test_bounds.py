@@ -18,7 +18,7 @@ from desketch.attack.bounds import (
     noise_for_ceiling,
     van_trees,
 )
-from desketch.attack.noise import Noise
+from desketch.attack.noise import ObservedNoise
 from desketch.attack.objective import Objective, Observation
 from desketch.attack.optimise import build_solver, reconstruct
 from desketch.attack.prior import GaussianPrior
@@ -83,7 +83,7 @@ def test_bounds_of_a_linear_problem_are_the_textbooks():
     update = LocalUpdate(Shift(), (6,), loss=lambda out, y: 0.5 * out.square().sum() / len(out))
     w, x, y = update.weights(), torch.rand(6, dtype=torch.float64), torch.zeros(1)
     R = draw("gaussian", d=6, b=4, key=Key(5))
-    A, noise = torch.from_numpy(R.to_dense()), Noise(after=0.3)
+    A, noise = torch.from_numpy(R.to_dense()), ObservedNoise(after=0.3)
     objective = Objective(update, [Observation(w, R, R.sketch(update(w, x, y)), noise)], y)
     prior = GaussianPrior(torch.zeros(6, dtype=torch.float64), 0.7 * torch.eye(6, dtype=torch.float64))
     expected = torch.linalg.inv(A.T @ A / 0.09 + torch.eye(6) / 0.49).trace() / 6
@@ -98,7 +98,7 @@ def test_attack_meets_the_bayesian_bound(world):
     errors, bounds = [], []
     for seed in range(8):
         update = world.update(seed=seed)
-        objective, x = world.observe(update, 300, family="countsketch", seed=seed, noise=Noise(before=2e-3))
+        objective, x = world.observe(update, 300, family="countsketch", seed=seed, noise=ObservedNoise(before=2e-3))
         found = reconstruct(objective, build_solver("prior", world.prior), world.prior, seed=seed)
         errors.append(float((found.x - x).square().mean()))
         bounds.append(bayesian_at(objective, x, world.prior))
@@ -109,7 +109,7 @@ def test_attack_meets_the_bayesian_bound(world):
 def test_unbiased_attack_meets_cramer_rao(world):
     """With weak noise maximum likelihood is efficient: its MSE over draws is the bound."""
     update, errors = world.update(), []
-    noise = Noise(before=1e-5)
+    noise = ObservedNoise(before=1e-5)
     for seed in range(10):
         objective, x = world.observe(update, 150, noise=noise)
         o, generator = objective.observations[0], torch.Generator().manual_seed(100 + seed)
@@ -124,7 +124,7 @@ def test_noise_for_a_ceiling_inverts_the_bound(world):
     update = world.update()
 
     def bound(std):
-        objective, x = world.observe(update, 100, family="countsketch", noise=Noise(before=std))
+        objective, x = world.observe(update, 100, family="countsketch", noise=ObservedNoise(before=std))
         return bayesian_at(objective, x, world.prior)
 
     std = noise_for_ceiling(bound, 20.0, prior=world.prior)

@@ -7,7 +7,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils import vector_to_parameters
 
 from desketch import Key, draw
-from desketch.attack.noise import Noise, whiten
+from desketch.attack.noise import ObservedNoise, whiten
 from desketch.attack.objective import Objective, Observation
 from desketch.attack.update import LocalUpdate
 from desketch.errors import InputError
@@ -73,7 +73,10 @@ def test_clip_bounds_every_example(world):
 
 
 @pytest.mark.parametrize("family", ["countsketch", "srht", "gaussian"])
-@pytest.mark.parametrize("noise", [Noise(), Noise(before=0.01), Noise(after=0.1), Noise(before=0.01, after=0.1)])
+@pytest.mark.parametrize(
+    "noise",
+    [ObservedNoise(), ObservedNoise(before=0.01), ObservedNoise(after=0.1), ObservedNoise(before=0.01, after=0.1)],
+)
 def test_objective_gradient_is_twice_j_transposed_r(world, family, noise):
     objective, x = world.observe(world.update(), 80, family=family, noise=noise, rounds=2)
     x = x + 0.1
@@ -92,7 +95,7 @@ def test_truth_leaves_no_residual_without_noise(world):
 @pytest.mark.parametrize("family", ["countsketch", "srht", "gaussian", "uniform"])
 def test_whitened_noise_is_standard(family):
     R = draw(family, d=500, b=200, key=Key(3))
-    noise = Noise(before=0.3, after=0.0)
+    noise = ObservedNoise(before=0.3, after=0.0)
     W = whiten(noise, R, 200, scale=1.0)
     generator = torch.Generator().manual_seed(0)
     draws = torch.stack([W(noise.sample(R, 200, generator)) for _ in range(60)])
@@ -105,7 +108,7 @@ def test_whitened_noise_is_standard(family):
 
 def test_empty_buckets_are_dropped():
     R = draw("countsketch", d=64, b=64, key=Key(1), layout="textbook")
-    W = whiten(Noise(before=1.0), R, 64, scale=1.0)
+    W = whiten(ObservedNoise(before=1.0), R, 64, scale=1.0)
     filled = int((abs(R.to_dense()).sum(1) > 0).sum())
     assert filled < 64
     assert W(torch.zeros(64, dtype=torch.float64)).numel() == filled
@@ -132,5 +135,5 @@ def test_mismatched_observations_are_refused(world):
     with pytest.raises(InputError, match="targets"):
         Objective(update, [Observation(update.weights(), R, torch.zeros(80))], torch.tensor([1, 2]))
     with pytest.raises(InputError):
-        Noise(before=-1.0)
+        ObservedNoise(before=-1.0)
     assert isinstance(update, LocalUpdate)

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from desketch.attack.labels import candidate_labels, class_frequencies
-from desketch.attack.noise import Noise
+from desketch.attack.noise import ObservedNoise
 from desketch.attack.objective import Objective, Observation
 from desketch.attack.optimise import SOLVERS, acceptable, build_solver, reconstruct, starts
 from desketch.attack.quality import quality
@@ -104,7 +104,7 @@ def test_desketching_first_is_a_false_negative(world):
 
 
 def test_noise_is_accepted_at_its_own_level(world):
-    objective, truth = world.observe(world.update(), 300, noise=Noise(before=1e-3))
+    objective, truth = world.observe(world.update(), 300, noise=ObservedNoise(before=1e-3))
     mse, found = mse_of_attack(world, objective, truth, "prior")
     assert found.accepted
     assert 1e-6 < mse < 1e-1

@@ -13,8 +13,8 @@ from desketch.baselines import compare as module
 from desketch.baselines.compare import Choice, Interval, Result, measure, ratio, tune
 from desketch.baselines.criterion import Point
 from desketch.baselines.methods import METHODS
-from desketch.baselines.store import Store
-from desketch.baselines.trial import AVERAGES, Limits, Problem, Trial, train
+from desketch.baselines.store import TrialStore
+from desketch.baselines.trial import AVERAGES, Contest, Limits, Trial, train
 from desketch.core.flat import FlatModel
 from desketch.errors import RunError
 from desketch.fed.engine import LoopEngine
@@ -25,7 +25,7 @@ LIMITS = Limits(target=0.9, rounds=40, every=2)
 
 
 @pytest.fixture(scope="module")
-def problem() -> Problem:
+def problem() -> Contest:
     """Three Gaussian clouds in the plane, four clients."""
     g = torch.Generator().manual_seed(0)
     y = torch.arange(600) % 3
@@ -37,7 +37,7 @@ def problem() -> Problem:
         torch.nn.init.zeros_(model.bias)
         return LoopEngine(FlatModel(model))
 
-    return Problem(
+    return Contest(
         name="clouds",
         clients=lambda seed: [ClientData(c, x[c:400:4], y[c:400:4]) for c in range(4)],
         engine=engine,
@@ -73,18 +73,18 @@ def test_a_run_stops_when_it_can_no_longer_win(problem):
 
 
 def test_tuning_takes_the_cheapest_setting_and_a_rerun_reads_it(problem, tmp_path, monkeypatch):
-    store = Store(tmp_path / "trials.json")
+    store = TrialStore(tmp_path / "trials.json")
     choice = tune(problem, METHODS["fedavg"], limits=LIMITS, store=store)
     assert choice.setting in METHODS["fedavg"].grid
     assert choice.runs == len(METHODS["fedavg"].grid)
     monkeypatch.setattr(module, "train", lambda *a, **k: pytest.fail("a stored trial was trained again"))
-    again = tune(problem, METHODS["fedavg"], limits=LIMITS, store=Store(tmp_path / "trials.json"))
+    again = tune(problem, METHODS["fedavg"], limits=LIMITS, store=TrialStore(tmp_path / "trials.json"))
     assert (dict(again.setting), again.average) == (dict(choice.setting), choice.average)
 
 
 def test_interrupted_comparisons_continue(problem, tmp_path, monkeypatch):
     method, choice = METHODS["fedavg"], Choice(METHODS["fedavg"].untuned, 1, 0)
-    store = Store(tmp_path / "trials.json")
+    store = TrialStore(tmp_path / "trials.json")
     measure(problem, method, choice, seeds=[1, 2], limits=LIMITS, store=store)
     trained: list[int] = []
 
@@ -93,7 +93,9 @@ def test_interrupted_comparisons_continue(problem, tmp_path, monkeypatch):
         return train(*arguments, seed=seed, **options)
 
     monkeypatch.setattr(module, "train", spy)
-    result = measure(problem, method, choice, seeds=[1, 2, 3], limits=LIMITS, store=Store(tmp_path / "trials.json"))
+    result = measure(
+        problem, method, choice, seeds=[1, 2, 3], limits=LIMITS, store=TrialStore(tmp_path / "trials.json")
+    )
     assert trained == [3]
     assert [trial.seed for trial in result.trials] == [1, 2, 3]
     json.dumps(result.row(), allow_nan=False)
@@ -103,7 +105,7 @@ def test_a_foreign_file_is_refused(tmp_path):
     path = tmp_path / "trials.json"
     path.write_text('{"other": 1}')
     with pytest.raises(RunError, match="not a file of trials"):
-        Store(path)
+        TrialStore(path)
 
 
 def result_of(costs: list[float | None], method: str = "fedavg") -> Result:

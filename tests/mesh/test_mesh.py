@@ -15,7 +15,7 @@ from desketch.fed.optimizers import make_optimizer
 from desketch.fed.rounds import Federation, Observer, run
 from desketch.fed.tensor_client import tensor_clients
 from desketch.keys import Key
-from desketch.mesh.costs import Link, protocol_costs
+from desketch.mesh.costs import AccessLink, protocol_costs
 from desketch.mesh.gossip import GossipMesh
 from desketch.mesh.rounds import Failures, run_mesh
 from desketch.mesh.topology import Topology, build_topology
@@ -203,7 +203,7 @@ def test_costs_of_a_tree_are_those_that_a_run_counts():
     mesh = TreeMesh(topology=build_topology("tree", N), **_parts("int4"))
     (record,) = _rows(mesh, 1)
     frame = record.bytes_down // (N - 1)
-    link = Link(bits_per_second=1e6, latency=0.01)
+    link = AccessLink(bits_per_second=1e6, latency=0.01)
     served, tree, gossiped = protocol_costs(
         mesh.topology, frame=frame, partial=mesh.partial_bytes(), exchange=100, hops=7, link=link
     )

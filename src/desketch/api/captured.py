@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from desketch import wire
-from desketch.attack.noise import Noise
+from desketch.attack.noise import ObservedNoise
 from desketch.attack.objective import Objective, Observation
 from desketch.attack.prior import GaussianPrior
 from desketch.attack.scenario import Target
@@ -62,7 +62,7 @@ def open_capture(frame: Path, checkpoint: Path | None = None) -> Captured:
     w = load_file(folder / "w.safetensors")["w"].double()
     x, y = setup.clients[client].x[rows].double(), setup.clients[client].y[rows]
     rounding = _FLOAT32 * float(w.square().mean().sqrt()) * config.local_steps**0.5
-    seen = Observation(w, channel.sketch_at(t), s, Noise(before=math.hypot(noise, rounding), after=error))
+    seen = Observation(w, channel.sketch_at(t), s, ObservedNoise(before=math.hypot(noise, rounding), after=error))
     target = Target(Objective(update, [seen], y), x.reshape(-1), float(update(w, x.reshape(-1), y).norm()))
     about = {"frame": str(frame), "round": t, "client": client, "codec": config.codec, "examples": len(rows)}
     about |= {"unknowns": update.unknowns, "measurements": s.numel(), "noise_std": noise, "codec_std": error}

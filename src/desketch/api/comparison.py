@@ -9,8 +9,8 @@ from typing import Any
 
 from desketch.baselines.compare import Choice, Interval, Progress, Result, measure, ratio, tune
 from desketch.baselines.methods import Method
-from desketch.baselines.store import Store
-from desketch.baselines.trial import Limits, Problem
+from desketch.baselines.store import TrialStore
+from desketch.baselines.trial import Contest, Limits
 from desketch.core.flat import FlatModel
 from desketch.fed.engine import Engine
 from desketch.fed.engines import make_engine
@@ -22,7 +22,7 @@ __all__ = ["compare_methods", "make_problem", "summary"]
 
 def make_problem(
     task: Task, *, model: str, clients: int, split: str, fraction: float, local_steps: int, batch: int = 32
-) -> Problem:
+) -> Contest:
     """A federation on a task, waiting for a method; partition, weights and batches are functions of the seed."""
 
     @lru_cache(maxsize=1)
@@ -34,7 +34,7 @@ def make_problem(
         flat = FlatModel(build_model(model, task, seed=seed), task.goal.loss)
         return make_engine(flat, (task.x_val[:2], task.y_val[:2]))
 
-    return Problem(
+    return Contest(
         name=f"{Path(task.name).name} {model} N={clients} {split} C={fraction:g} K={local_steps} B={batch}",
         clients=data,
         engine=engine,
@@ -49,12 +49,12 @@ def make_problem(
 
 
 def compare_methods(
-    problem: Problem,
+    problem: Contest,
     methods: Sequence[Method],
     *,
     seeds: int,
     limits: Limits,
-    store: Store,
+    store: TrialStore,
     untuned: Sequence[str] = (),
     progress: Progress = lambda *_: None,
 ) -> list[Result]:
@@ -71,7 +71,7 @@ def compare_methods(
     return results
 
 
-def summary(problem: Problem, rows: Sequence[dict[str, Any]], *, limits: Limits) -> dict[str, Any]:
+def summary(problem: Contest, rows: Sequence[dict[str, Any]], *, limits: Limits) -> dict[str, Any]:
     """One JSON object: a row per method, and how many times fewer bytes desketch needs than each of the others."""
     costs = {row["method"]: row["bytes_by_seed"] for row in rows}
     ours = costs.pop("desketch", [])

@@ -20,7 +20,7 @@ from torch import Tensor
 __all__ = [
     "Condition",
     "Field",
-    "Verdict",
+    "Finding",
     "falsify",
     "non_critical",
     "random_in_ball",
@@ -49,7 +49,7 @@ class Condition:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Finding:
     """The worst left/right ratio a search found; above 1 the condition is refuted, below it is only not refuted."""
 
     condition: Condition
@@ -116,7 +116,7 @@ def non_critical(theta_1: float, theta_2: float) -> Condition:
 
 def falsify(
     condition: Condition, field: Field, x: Tensor, *, radius: float, pairs: int = 60, climbs: int = 40, seed: int = 0
-) -> Verdict:
+) -> Finding:
     """Search the ball for the pair that violates ``condition`` most: samples at many scales, then a hill climb."""
     generator = torch.Generator().manual_seed(seed)
     closest = 1e-4 * radius  # nearer pairs would only measure rounding
@@ -131,7 +131,7 @@ def falsify(
         p, q = (_clip(v + width * _direction(v, generator), x, radius) for v in best)
         ratio = score(p, q)
         worst, best, width = (ratio, (p, q), width * 1.2) if ratio > worst else (worst, best, width * 0.9)
-    return Verdict(condition, worst, pairs + climbs)
+    return Finding(condition, worst, pairs + climbs)
 
 
 def random_in_ball(x: Tensor, radius: float, generator: torch.Generator) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Any
 
 from desketch.attack.audit import attack_target
 from desketch.attack.bounds import bayesian_at
-from desketch.attack.noise import Noise
+from desketch.attack.noise import ObservedNoise
 from desketch.attack.quality import psnr
 from desketch.attack.scenario import Scenario
 
@@ -43,7 +43,9 @@ def phase_diagram(
     d, m, norm = reference.objective.update.d, reference.truth.numel(), reference.gradient_norm
     sketched = sorted({min(d, max(1, round(ratio * m / scenario.rounds))) for ratio in ratios})
     sizes = [None] if scenario.b is None else sketched
-    return [_cell(replace(scenario, b=b, noise=Noise(before=z * norm)), z, seed, d) for b in sizes for z in noises]
+    return [
+        _cell(replace(scenario, b=b, noise=ObservedNoise(before=z * norm)), z, seed, d) for b in sizes for z in noises
+    ]
 
 
 def psnr_over_rounds(scenario: Scenario, *, seed: int = 0) -> list[Cell]:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from desketch.attack.bounds import noise_for_ceiling
-from desketch.attack.noise import Noise
+from desketch.attack.noise import ObservedNoise
 from desketch.attack.objective import Objective, Observation
 from desketch.attack.prior import GaussianPrior
 from desketch.attack.scenario import Scenario, Target
@@ -21,7 +21,7 @@ __all__ = ["defence", "epsilon_of", "needed_noise"]
 def needed_noise(target: Target, prior: GaussianPrior, ceiling: float) -> float | None:
     """The std per weight before the sketch at which the Bayesian bound of this target falls to ``ceiling`` dB."""
     objective = target.objective
-    loud = [Observation(o.w, o.R, o.s, Noise(before=1.0)) for o in objective.observations]
+    loud = [Observation(o.w, o.R, o.s, ObservedNoise(before=1.0)) for o in objective.observations]
     J = Objective(objective.update, loud, objective.y).linearise(target.truth)[1] @ prior.factor
     values, vectors = torch.linalg.eigh(J.T @ J)
     weights = (prior.factor @ vectors).square().sum(0)  # posterior variance: Σ weight / (1 + value / std²)

@@ -43,7 +43,7 @@ from desketch.attack.conditions import (
 from desketch.attack.objective import Observation
 from desketch.attack.update import LocalUpdate
 
-__all__ = ["Constants", "conditions", "estimate", "field_of", "pseudo_hessian", "pseudo_kernel"]
+__all__ = ["LandscapeConstants", "conditions", "estimate", "field_of", "pseudo_hessian", "pseudo_kernel"]
 
 # Gauss-Legendre on [0, 1]: the mean over a segment, exact for Jacobians of degree five along it
 _NODES = (0.5 - 0.6**0.5 / 2, 0.5, 0.5 + 0.6**0.5 / 2)
@@ -61,7 +61,7 @@ def pseudo_kernel(Phi: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Constants:
+class LandscapeConstants:
     """Suprema and infima over the sampled ball; ``theta`` refers to Φ, ``gamma`` to R, the rest to J = R Φᵀ.
 
     ``sigma_min`` is the least m-th singular value of J and ``row_sigma_min`` the least b-th (0 where there are fewer);
@@ -90,7 +90,7 @@ class Constants:
 
 def estimate(
     update: LocalUpdate, o: Observation, x: Tensor, y: Tensor, *, radius: float, points: int = 16, seed: int = 0
-) -> Constants:
+) -> LandscapeConstants:
     """Constants of F and R over a ball around the solution x, from ``points`` samples of it (x itself included)."""
     generator = torch.Generator().manual_seed(seed)
     samples = [x, *(random_in_ball(x, radius, generator) for _ in range(points - 1))]
@@ -102,7 +102,7 @@ def estimate(
     gammas = _singular_values(o)
     theta_2 = max(float(v[0]) for v in thetas)
     segments = _Segments(lambda at: o.sketch(pseudo_hessian(update, o.w, at, y)).T, samples, jacobians)
-    return Constants(
+    return LandscapeConstants(
         m=m,
         d=d,
         b=b,
@@ -158,7 +158,7 @@ class _Segments:
         return max(float(slope) for slope in slopes)
 
 
-def conditions(k: Constants, *, noisy: bool = False) -> tuple[Condition, ...]:
+def conditions(k: LandscapeConstants, *, noisy: bool = False) -> tuple[Condition, ...]:
     """The four conditions on L_R that the constants imply; ``noisy``: the message need not be that of any x."""
     seen = k.row_sigma_min if noisy else k.seen_sigma_min
     return (

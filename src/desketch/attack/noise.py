@@ -17,11 +17,11 @@ from torch import Tensor
 from desketch.errors import InputError
 from desketch.sketches import Sketch
 
-__all__ = ["Noise", "Whitening", "whiten"]
+__all__ = ["ObservedNoise", "Whitening", "whiten"]
 
 
 @dataclass(frozen=True)
-class Noise:
+class ObservedNoise:
     """Gaussian noise as the attacker knows it: std per weight before the sketch, std per number after it."""
 
     before: float = 0.0
@@ -70,7 +70,7 @@ class Whitening:
         return full
 
 
-def whiten(noise: Noise, R: Sketch | None, size: int, *, scale: float) -> Whitening:
+def whiten(noise: ObservedNoise, R: Sketch | None, size: int, *, scale: float) -> Whitening:
     """The whitening of ``noise``; without noise, division by ``scale`` so that losses are relative."""
     if not noise:
         return Whitening(torch.tensor(scale, dtype=torch.float64))

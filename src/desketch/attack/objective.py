@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from desketch.attack.noise import Noise, Whitening, whiten
+from desketch.attack.noise import ObservedNoise, Whitening, whiten
 from desketch.attack.update import LocalUpdate
 from desketch.errors import InputError
 from desketch.sketches import Sketch
@@ -30,7 +30,7 @@ class Observation:
     w: Tensor
     R: Sketch | None
     s: Tensor
-    noise: Noise = field(default_factory=Noise)
+    noise: ObservedNoise = field(default_factory=ObservedNoise)
 
     def __post_init__(self) -> None:
         expected = self.w.numel() if self.R is None else self.R.b

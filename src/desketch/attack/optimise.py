@@ -18,7 +18,7 @@ from desketch.attack.labels import candidate_labels, class_frequencies
 from desketch.attack.objective import Objective
 from desketch.attack.prior import GaussianPrior
 from desketch.attack.solvers import (
-    Adam,
+    AdamSolver,
     Box,
     GradientDescent,
     Iterate,
@@ -38,7 +38,7 @@ SOLVERS: dict[str, Callable[[GaussianPrior], Solver]] = {
     "prior": lambda prior: PriorContinuation(prior),
     "box": lambda prior: Box(prior.lower, prior.upper),
     "lbfgs": lambda prior: Lbfgs(),
-    "adam": lambda prior: Adam(),
+    "adam": lambda prior: AdamSolver(),
     "gd": lambda prior: GradientDescent(),
 }
 

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from desketch.attack.landscape import Constants
+from desketch.attack.landscape import LandscapeConstants
 from desketch.attack.objective import Objective
 from desketch.attack.solvers import GradientDescent
 
@@ -58,7 +58,7 @@ class Observed:
     steps: int
 
 
-def promises(k: Constants) -> tuple[Promise, ...]:
+def promises(k: LandscapeConstants) -> tuple[Promise, ...]:
     """Evaluate the theorems, as printed and in their widest form, for these constants."""
     return (
         _cost_with_the_lemmas_constants(k),
@@ -93,13 +93,13 @@ def observe_descent(objective: Objective, solution: Tensor, *, distance: float, 
     return Observed(rate(walk[-1].loss, walk[half].loss), rate(gaps[1], gaps[0]), len(walk) - 1)
 
 
-def _cost_with_the_lemmas_constants(k: Constants) -> Promise:
+def _cost_with_the_lemmas_constants(k: LandscapeConstants) -> Promise:
     a, t1, t2 = 2 * k.tau * k.beta + 2 * k.theta_2 * k.gamma_2, 2 * k.theta_1 * k.gamma_1, 2 * k.theta_2 * k.gamma_2
     because = f"needs θ₁² = {t1**2:.3g} > a θ₂ = {a * t2:.3g}, but the lemma's a is never below its θ₂"
     return Promise("cost convergence, with the lemma's a", False, False, because)
 
 
-def _cost(k: Constants) -> Promise:
+def _cost(k: LandscapeConstants) -> Promise:
     """At p = 1/2, a = 2ε, b = σ², θ₁ = 2ŝ, θ₂ = 2σ: η = (ŝ² - εσ)/(2σ⁴), γ = 2η(ŝ² - εσ)."""
     name, margin = "cost convergence, as printed", k.seen_sigma_min**2 - k.turn * k.sigma_max
     because = f"needs ŝ² = {k.seen_sigma_min**2:.3g} > ε·s_max = {k.turn * k.sigma_max:.3g} on the ball"
@@ -109,13 +109,13 @@ def _cost(k: Constants) -> Promise:
     return Promise(name, True, True, because, 1 - 2 * eta * margin, eta)
 
 
-def _cost_locally(k: Constants) -> Promise:
+def _cost_locally(k: LandscapeConstants) -> Promise:
     rate, eta = 1 - (k.seen_sigma_min / k.sigma_max) ** 2, 1 / (2 * k.sigma_max**2)
     because = f"Polyak-Łojasiewicz at x*, η = 1/H: H = 2·{k.sigma_max:.3g}², μ = 2·{k.seen_sigma_min:.3g}²"
     return Promise("cost convergence, near a solution", k.seen_sigma_min > 0, True, because, rate, eta)
 
 
-def _unique(k: Constants) -> Promise:
+def _unique(k: LandscapeConstants) -> Promise:
     name = "unique minimum, as printed"
     if k.b < k.m:
         because = f"semi-strong convexity with d > 0 needs b >= m: b = {k.b} < m = {k.m} leaves directions unseen"
@@ -124,7 +124,7 @@ def _unique(k: Constants) -> Promise:
     return Promise(name, k.seen_sigma_min > 0 and k.segment_sigma_min > 0, True, because)
 
 
-def _solution_unique(k: Constants) -> Promise:
+def _solution_unique(k: LandscapeConstants) -> Promise:
     name = "unique solution, injective mean Jacobians"
     if k.b < k.m:
         return Promise(name, False, False, f"b = {k.b} < m = {k.m}: a manifold of inputs has the same sketch")
@@ -132,7 +132,7 @@ def _solution_unique(k: Constants) -> Promise:
     return Promise(name, k.segment_sigma_min > 0, True, because)
 
 
-def _solution_as_proved(k: Constants) -> Promise:
+def _solution_as_proved(k: LandscapeConstants) -> Promise:
     """θ₁ > α^{1/p} and ξ > 0 at p = 1/2, in the unit of L that suits them best (they are not free of units)."""
     name = "convergence of x, as proved"
     if k.b < k.m:
@@ -149,7 +149,7 @@ def _solution_as_proved(k: Constants) -> Promise:
     return Promise(name, True, True, because, (1 - xi * eta / 2) ** 0.5, eta * u**2)
 
 
-def _xi_zeta(k: Constants, u: float) -> tuple[float, float, float]:
+def _xi_zeta(k: LandscapeConstants, u: float) -> tuple[float, float, float]:
     """(ξ, ζ, u) of ``thm:solution_1`` for u² L with p = 1/2; ξ is negative where θ₁ <= α²."""
     sigma, turn, bend = u * k.sigma_max, u * k.turn, u * k.bend
     theta_1, c, d = 2 * u * k.seen_sigma_min, 2 * turn, (u * k.segment_sigma_min) ** 2
@@ -161,7 +161,7 @@ def _xi_zeta(k: Constants, u: float) -> tuple[float, float, float]:
     return 2 * (d - c * zeta / theta_1**2 - c), zeta, u
 
 
-def _solution(k: Constants) -> Promise:
+def _solution(k: LandscapeConstants) -> Promise:
     name = "only critical point and convergence of x, q < 1"
     if k.b < k.m:
         return Promise(name, False, False, f"s̄ > 0 needs b >= m, here b = {k.b} < m = {k.m}")
@@ -173,7 +173,7 @@ def _solution(k: Constants) -> Promise:
     return Promise(name, True, True, because, rate, (1 - q) / (2 * k.sigma_max**2))
 
 
-def _solution_locally(k: Constants) -> Promise:
+def _solution_locally(k: LandscapeConstants) -> Promise:
     seen = k.b >= k.m and k.sigma_min > 0
     because = "linearisation at x*: |x' - x*| <= (1 - s_min²/s_max²)|x - x*| for η = 1/H"
     rate = 1 - (k.sigma_min / k.sigma_max) ** 2 if seen else None

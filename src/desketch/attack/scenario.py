@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor, nn
 
-from desketch.attack.noise import Noise
+from desketch.attack.noise import ObservedNoise
 from desketch.attack.objective import Objective, Observation
 from desketch.attack.prior import GaussianPrior
 from desketch.attack.update import LocalUpdate
@@ -81,7 +81,7 @@ class Scenario:
     K: int = 1
     eta_local: float | None = None
     clip: float | None = None
-    noise: Noise = field(default_factory=Noise)
+    noise: ObservedNoise = field(default_factory=ObservedNoise)
     codec: str | None = "f32"
     labels_known: bool = False
     key: Key = field(default_factory=lambda: Key(0))
@@ -126,7 +126,7 @@ class Scenario:
             w = w - self._public_step(update, w, generator) if t + 1 < self.rounds else w
         return Target(Objective(update, seen, y), x, float(g.norm()))
 
-    def with_noise(self, noise: Noise) -> Scenario:
+    def with_noise(self, noise: ObservedNoise) -> Scenario:
         """The same under other noise."""
         return replace(self, noise=noise)
 

@@ -17,8 +17,8 @@ from typing import Any
 from scipy import stats
 
 from desketch.baselines.methods import Method, Setting
-from desketch.baselines.store import Store
-from desketch.baselines.trial import AVERAGES, Limits, Problem, Trial, train
+from desketch.baselines.store import TrialStore
+from desketch.baselines.trial import AVERAGES, Contest, Limits, Trial, train
 from desketch.core.metrics import METRICS, Metric
 
 __all__ = ["TUNING_SEED", "Choice", "Interval", "Progress", "Result", "measure", "ratio", "tune"]
@@ -101,7 +101,7 @@ class Result:
 
 
 def tune(
-    problem: Problem, method: Method, *, limits: Limits, store: Store, progress: Progress = lambda *_: None
+    problem: Contest, method: Method, *, limits: Limits, store: TrialStore, progress: Progress = lambda *_: None
 ) -> Choice:
     """The setting and window of the grid that hold the target on the validation split with the fewest bytes."""
     trials: list[Trial] = []
@@ -120,13 +120,13 @@ def tune(
 
 
 def measure(
-    problem: Problem,
+    problem: Contest,
     method: Method,
     choice: Choice,
     *,
     seeds: Iterable[int],
     limits: Limits,
-    store: Store,
+    store: TrialStore,
     progress: Progress = lambda *_: None,
 ) -> Result:
     """The method with its chosen setting on the test set, seed by seed."""
@@ -148,14 +148,14 @@ def _costs(trials: Sequence[Trial], target: float) -> list[tuple[float, tuple[Tr
 
 
 def _trial(
-    problem: Problem,
+    problem: Contest,
     method: Method,
     setting: Setting,
     seed: int,
     limits: Limits,
     split: str,
     averages: Sequence[int],
-    store: Store,
+    store: TrialStore,
     progress: Progress,
 ) -> Trial:
     what = {

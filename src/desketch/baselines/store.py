@@ -11,10 +11,10 @@ from desketch.baselines.trial import Trial
 from desketch.core.files import write_durably
 from desketch.errors import RunError
 
-__all__ = ["Store"]
+__all__ = ["TrialStore"]
 
 
-class Store:
+class TrialStore:
     """Trials by what determines them: ``put`` writes, ``get`` answers from an earlier run."""
 
     def __init__(self, path: Path) -> None:

@@ -27,13 +27,13 @@ from desketch.fed.rounds import Attendance, Federation, Observer, RoundRecord, r
 from desketch.fed.tensor_client import tensor_clients
 from desketch.keys import Key
 
-__all__ = ["AVERAGES", "Limits", "Problem", "Trial", "train"]
+__all__ = ["AVERAGES", "Contest", "Limits", "Trial", "train"]
 
 AVERAGES = (1, 10)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Problem:
+class Contest:
     """A federation without a method; everything random is a function of the seed."""
 
     name: str
@@ -117,7 +117,7 @@ class _ByteCounter(Observer):
 
 
 def train(
-    problem: Problem,
+    problem: Contest,
     method: Method,
     setting: Setting,
     *,
@@ -165,7 +165,7 @@ def _over(curves: Mapping[int, Sequence[Point]], limits: Limits, metric: Metric)
 
 
 def _federation(
-    problem: Problem, method: Method, setting: Setting, *, seed: int, clients: Sequence[ClientData], engine: Engine
+    problem: Contest, method: Method, setting: Setting, *, seed: int, clients: Sequence[ClientData], engine: Engine
 ) -> Federation:
     model = engine.model
     work = LocalWork(steps=problem.local_steps, eta=setting["eta_local"], batch=problem.batch, seed=seed)

@@ -72,7 +72,7 @@ def _captured(frame: Path, checkpoint: Path | None) -> Captured:
 
 def _synthetic(settings: dict[str, Any]) -> Captured:
     from desketch.api.captured import Captured
-    from desketch.attack.noise import Noise
+    from desketch.attack.noise import ObservedNoise
     from desketch.attack.scenario import Data, Scenario
     from desketch.tasks import build_model, load_task
 
@@ -84,7 +84,7 @@ def _synthetic(settings: dict[str, Any]) -> Captured:
         family=settings["family"],
         b=max(1, round(d / settings["compression"])),
         batch=settings["batch"],
-        noise=Noise(before=settings["noise_std"]),
+        noise=ObservedNoise(before=settings["noise_std"]),
         codec=settings["codec"],
     )
     target = scenario.target(settings["seed"])

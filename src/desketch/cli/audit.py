@@ -82,7 +82,7 @@ def audit(
 
 
 def _scenario(settings: dict[str, Any]) -> Scenario:
-    from desketch.attack.noise import Noise
+    from desketch.attack.noise import ObservedNoise
     from desketch.attack.scenario import Data, Scenario
     from desketch.keys import Key
     from desketch.tasks import build_model, load_task
@@ -109,7 +109,7 @@ def _scenario(settings: dict[str, Any]) -> Scenario:
         K=settings["local_steps"],
         eta_local=settings["eta_local"],
         clip=settings["clip"],
-        noise=Noise(**{place: settings["noise_std"]}),
+        noise=ObservedNoise(**{place: settings["noise_std"]}),
         codec=settings["codec"],
         labels_known=settings["known_labels"],
         key=Key(0),
@@ -160,14 +160,14 @@ def _document(found: AuditReport, scenario: Scenario, settings: dict[str, Any], 
 def _landscape(scenario: Scenario) -> dict[str, Any]:
     """Constants, promises and the observed rate for the first target, without noise."""
     from desketch.attack.landscape import estimate
-    from desketch.attack.noise import Noise
+    from desketch.attack.noise import ObservedNoise
     from desketch.attack.objective import Objective, Observation
     from desketch.attack.promises import observe_descent, promises
 
     target = scenario.target(0)
     update, y = target.objective.update, target.objective.y
     seen = target.objective.observations[0]
-    exact = Observation(seen.w, seen.R, seen.sketch(update(seen.w, target.truth, y)), Noise())
+    exact = Observation(seen.w, seen.R, seen.sketch(update(seen.w, target.truth, y)), ObservedNoise())
     k = estimate(update, exact, target.truth, y, radius=0.1, points=4)
     rate = observe_descent(Objective(update, [exact], y), target.truth, distance=1e-3, steps=60)
     return {"constants": asdict(k), "promises": [p.as_dict() for p in promises(k)], "observed": asdict(rate)}

@@ -17,7 +17,7 @@ from rich.table import Table
 from desketch.api.comparison import compare_methods, make_problem, summary
 from desketch.baselines.compare import Result
 from desketch.baselines.methods import METHODS, find_methods
-from desketch.baselines.store import Store
+from desketch.baselines.store import TrialStore
 from desketch.baselines.trial import Limits
 from desketch.core.files import write_durably
 from desketch.core.metrics import Metric
@@ -77,7 +77,7 @@ def compare(
             chosen,
             seeds=seeds,
             limits=limits,
-            store=Store(out / "trials.json"),
+            store=TrialStore(out / "trials.json"),
             untuned=[method.name for method in plain],
             progress=lambda label, t, value: status.update(f"{label}: round {t}, {metric.title} {value:.4f}"),
         )

@@ -8,7 +8,7 @@ from typing import Any
 
 from desketch.errors import InputError
 
-__all__ = ["Constants", "gather"]
+__all__ = ["PlanConstants", "gather"]
 
 _FLAGS = {"d": "--params", "N": "--clients", "L": "--smoothness", "distance": "--distance", "eps": "--target-error"}
 _DEFAULTS: dict[str, Any] = {
@@ -24,7 +24,7 @@ _SHARE = 0.1  # the target error when none is given: this share of where the run
 
 
 @dataclass(frozen=True)
-class Constants:
+class PlanConstants:
     """Every constant by name, and how each that was not given was found."""
 
     values: dict[str, Any]
@@ -33,7 +33,7 @@ class Constants:
 
 def gather(
     given: dict[str, Any], *, convex: bool, run: Path | None, settings: dict[str, Any], full_gradient: bool
-) -> Constants:
+) -> PlanConstants:
     """Flags win over estimates; what neither gives and no theorem can do without is asked for."""
     flags = {name: value for name, value in given.items() if value is not None}
     estimates, how = _estimate(run, settings)
@@ -52,7 +52,7 @@ def gather(
         values["eps"] = _SHARE * start
         origins["eps"] = f"{_SHARE:.0%} of {'f - f*' if convex else '|grad f|²'} at the start, as none was given"
     _demand_complete(values, flags | estimates, convex=convex)
-    return Constants(values, {name: text for name, text in origins.items() if values.get(name) is not None})
+    return PlanConstants(values, {name: text for name, text in origins.items() if values.get(name) is not None})
 
 
 def _estimate(run: Path | None, settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:

@@ -13,11 +13,11 @@ import numpy as np
 
 from desketch.mesh.topology import Topology
 
-__all__ = ["Link", "ProtocolCost", "protocol_costs"]
+__all__ = ["AccessLink", "ProtocolCost", "protocol_costs"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Link:
+class AccessLink:
     """A node's access link."""
 
     bits_per_second: float
@@ -40,7 +40,7 @@ class ProtocolCost:
 
 
 def protocol_costs(
-    topology: Topology, *, frame: int, partial: int, exchange: int, hops: int, link: Link
+    topology: Topology, *, frame: int, partial: int, exchange: int, hops: int, link: AccessLink
 ) -> list[ProtocolCost]:
     """The three protocols side by side.
 
@@ -54,11 +54,11 @@ def protocol_costs(
     ]
 
 
-def _served(n: int, frame: int, link: Link) -> ProtocolCost:
+def _served(n: int, frame: int, link: AccessLink) -> ProtocolCost:
     return ProtocolCost("server", 2, 2 * n * frame, 2 * n * frame, 2 * link.hop(n * frame))
 
 
-def _tree(topology: Topology, frame: int, partial: int, link: Link) -> ProtocolCost:
+def _tree(topology: Topology, frame: int, partial: int, link: AccessLink) -> ProtocolCost:
     tree = topology.spanning_tree(topology.components()[0])
     up = np.zeros(topology.n)
     bundle = np.full(topology.n, frame)
@@ -79,7 +79,7 @@ def _tree(topology: Topology, frame: int, partial: int, link: Link) -> ProtocolC
     return ProtocolCost("tree", 2 * tree.depth, int(total), int(busiest), seconds)
 
 
-def _gossip(topology: Topology, exchange: int, hops: int, link: Link) -> ProtocolCost:
+def _gossip(topology: Topology, exchange: int, hops: int, link: AccessLink) -> ProtocolCost:
     busiest = int(topology.degrees.max()) * exchange
     total = int(topology.degrees.sum()) * exchange * hops
     return ProtocolCost("gossip", hops, total, 2 * busiest * hops, hops * link.hop(busiest))

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 
 from desketch.mesh.averaging import chebyshev_bound, hops_for
-from desketch.mesh.costs import Link, protocol_costs
+from desketch.mesh.costs import AccessLink, protocol_costs
 from desketch.mesh.gossip import GossipMesh
 from desketch.mesh.rounds import Mesh
 
 __all__ = ["topology_summary"]
 
-LINK = Link(bits_per_second=1e6, latency=0.05)
+LINK = AccessLink(bits_per_second=1e6, latency=0.05)
 
 
 def topology_summary(mesh: Mesh, rows: list[dict[str, Any]]) -> dict[str, Any]:

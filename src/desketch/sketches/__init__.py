@@ -9,14 +9,16 @@ from typing import Any
 from desketch.errors import SketchError
 from desketch.keys import Key
 from desketch.sketches.base import Family, Sketch
-from desketch.sketches.dense import Ams, Gaussian
+from desketch.sketches.dense import Ams, GaussianFamily
 from desketch.sketches.hadamard import Srht
 from desketch.sketches.sampling import Uniform
 from desketch.sketches.sparse import CountSketch, Sparse1, Sparse2
 
 __all__ = ["FAMILIES", "Family", "Sketch", "draw", "family"]
 
-_REGISTRY: dict[str, type[Family]] = {c.name: c for c in (Gaussian, Srht, Ams, CountSketch, Sparse1, Sparse2, Uniform)}
+_REGISTRY: dict[str, type[Family]] = {
+    c.name: c for c in (GaussianFamily, Srht, Ams, CountSketch, Sparse1, Sparse2, Uniform)
+}
 
 _OPTIONS = {name: tuple(f.name for f in fields(c) if f.name not in ("d", "b")) for name, c in _REGISTRY.items()}
 

@@ -20,7 +20,7 @@ from desketch.sketches.hashing import SAMPLE, signs, stream
 if TYPE_CHECKING:
     from desketch.sketches.reference import LinearMap
 
-__all__ = ["Ams", "Gaussian", "normals"]
+__all__ = ["Ams", "GaussianFamily", "normals"]
 
 Float32 = npt.NDArray[np.float32]
 
@@ -69,7 +69,7 @@ def normals(radius: npt.NDArray[np.uint32], angle: npt.NDArray[np.uint32]) -> tu
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Gaussian(Family):
+class GaussianFamily(Family):
     """Independent entries N(0, 1/b)."""
 
     name: ClassVar[str] = "gaussian"

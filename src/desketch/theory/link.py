@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from desketch.theory.noise import Noise, sampled
 from desketch.theory.problem import demand
 
-__all__ = ["CODECS", "SPREADING", "Codec", "Link", "rounding", "sign_bias", "sign_energy"]
+__all__ = ["CODECS", "SPREADING", "CodecCost", "Link", "rounding", "sign_bias", "sign_energy"]
 
 FRAME_BYTES = 25  # header and checksum around a payload
 SPREADING = ("srht", "ams")  # every number is a Rademacher sum of the whole vector over √b, every row has energy d/b
@@ -27,7 +27,7 @@ _CEILING = (1 + 2**-7) ** 2  # of a scale rounded up to bfloat16, squared
 
 
 @dataclass(frozen=True)
-class Codec:
+class CodecCost:
     """Bytes of b numbers, and omega with E|decode(encode(s)) - s|² <= omega |s|² for unbiased rounding.
 
     ``worst(b)`` holds for every s in R^b, ``spread(b)`` on average over a sketch of a spreading family.
@@ -64,19 +64,19 @@ def _constant(omega: float) -> tuple[Callable[[int], float], Callable[[int], flo
     return (lambda b: omega), (lambda b: omega)
 
 
-CODECS: dict[str, Codec] = {
+CODECS: dict[str, CodecCost] = {
     codec.name: codec
     for codec in (
-        Codec("f32", lambda b: 4 * b, *_constant(0.0), "32-bit floats"),
-        Codec("f16", lambda b: 2 * b + 1, *_constant(2.0**-22), "16-bit floats"),  # half an ulp, rounded to nearest
-        Codec("int8", lambda b: b + _scales(b), *_integers(127), "8 bits each"),
-        Codec("int4", lambda b: -(-b // 2) + _scales(b), *_integers(7), "4 bits each"),
-        Codec("sign1", lambda b: -(-b // 8) + 4, *_constant(math.pi / 2 - 1), "one bit each"),
+        CodecCost("f32", lambda b: 4 * b, *_constant(0.0), "32-bit floats"),
+        CodecCost("f16", lambda b: 2 * b + 1, *_constant(2.0**-22), "16-bit floats"),  # half an ulp, rounded to nearest
+        CodecCost("int8", lambda b: b + _scales(b), *_integers(127), "8 bits each"),
+        CodecCost("int4", lambda b: -(-b // 2) + _scales(b), *_integers(7), "4 bits each"),
+        CodecCost("sign1", lambda b: -(-b // 8) + 4, *_constant(math.pi / 2 - 1), "one bit each"),
     )
 }
 
 
-def rounding(codec: Codec, *, family: str, b: int, clients: int, population: int | None = None) -> Noise:
+def rounding(codec: CodecCost, *, family: str, b: int, clients: int, population: int | None = None) -> Noise:
     """The noise of rounding every message of a round, up and down, and of hearing ``clients`` of ``population``.
 
     On the way down a spreading family's better bound holds for the sketch of the mean update only, not for the errors

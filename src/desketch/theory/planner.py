@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from desketch.errors import TheoryError
 from desketch.theory.convergence import Theorem, theorem
 from desketch.theory.embedding import embedding
-from desketch.theory.link import CODECS, FRAME_BYTES, Codec, Link, rounding, sign_bias
+from desketch.theory.link import CODECS, FRAME_BYTES, CodecCost, Link, rounding, sign_bias
 from desketch.theory.noise import Noise
 from desketch.theory.problem import Problem, demand
 
@@ -79,7 +79,7 @@ class Question:
         """Clients heard in a round."""
         return max(1, round(self.participation * self.N))
 
-    def noise(self, codec: Codec, family: str, b: int, law: str) -> Noise:
+    def noise(self, codec: CodecCost, family: str, b: int, law: str) -> Noise:
         """Everything random in a round but the sketch."""
         n = self.participants
         wire = rounding(codec, family=family, b=b, clients=n, population=self.N)
@@ -128,7 +128,7 @@ class _Message:
 
     family: str
     b: int
-    codec: Codec
+    codec: CodecCost
     alpha: float
     noise: Noise
 

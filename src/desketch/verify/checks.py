@@ -10,7 +10,7 @@ import numpy as np
 
 from desketch.theory import Problem, Theorem, embedding, theorem
 from desketch.verify.moments import Expected, expected_gaps
-from desketch.verify.objectives import Objective, Quadratic, decaying_quadratic
+from desketch.verify.objectives import KnownObjective, Quadratic, decaying_quadratic
 from desketch.verify.rows import Row, exact_row, sampled_row
 from desketch.verify.simulate import Draws, Trace, run
 
@@ -82,7 +82,7 @@ CASES = _cases()
 LONGEST = tuple(case for case in CASES if case.statement.scheme == "single" or case.divisor == 4)
 
 
-def check_runs(objective: Objective, draws: Draws, *, K: int) -> Iterator[Row]:
+def check_runs(objective: KnownObjective, draws: Draws, *, K: int) -> Iterator[Row]:
     """Every statement that applies to ``objective`` with K local steps, sampled."""
     traces: dict[int, Trace] = {}
     for case in CASES:

@@ -15,7 +15,7 @@ from desketch.keys import Key
 from desketch.sketches import draw
 from desketch.verify.checks import CASES, Case, compared_rounds
 from desketch.verify.noise import Rounded, rounded, wire_alpha
-from desketch.verify.objectives import Objective
+from desketch.verify.objectives import KnownObjective
 from desketch.verify.rows import WIDE, Row, identity_row, one_round_row, sampled_row
 from desketch.verify.shipped import Path, Route, through_the_wire, train
 from desketch.verify.simulate import Trace, measure
@@ -65,7 +65,7 @@ def _bias(setting: str, family: str, errors: Array) -> Row:
     return Row("thm:enc_dec (unbiased over the wire)", setting, family, ratio, ratio <= 1, True, "sampled")
 
 
-def check_update_rule(objective: Objective, wire: Route, *, K: int, rounds: int, key: Key) -> Iterator[Row]:
+def check_update_rule(objective: KnownObjective, wire: Route, *, K: int, rounds: int, key: Key) -> Iterator[Row]:
     """``lem:update_rule`` between the iterates of a shipped run, with R_t drawn here; exact codec only."""
     eta = 1 / (8 * objective.problem.L * K)
     path = train(objective, wire, eta=eta, K=K, rounds=rounds, key=key)
@@ -86,7 +86,7 @@ def check_update_rule(objective: Objective, wire: Route, *, K: int, rounds: int,
 
 
 def check_federation(
-    objective: Objective,
+    objective: KnownObjective,
     wire: Route,
     *,
     K: int,
@@ -109,7 +109,15 @@ def check_federation(
 
 
 def _compare(
-    case: Case, covered: Rounded, objective: Objective, wire: Route, trace: Trace, *, K: int, eta: float, rounds: int
+    case: Case,
+    covered: Rounded,
+    objective: KnownObjective,
+    wire: Route,
+    trace: Trace,
+    *,
+    K: int,
+    eta: float,
+    rounds: int,
 ) -> Row:
     statement = case.statement
     bound = np.array([covered.bound(eta=eta, T=t) for t in compared_rounds(rounds)])
@@ -119,7 +127,7 @@ def _compare(
     return sampled_row(f"{statement.label}, shipped", setting, wire.family, samples, bound, corrected=corrected)
 
 
-def _trace(objective: Objective, paths: list[Path]) -> Trace:
+def _trace(objective: KnownObjective, paths: list[Path]) -> Trace:
     """What the theorems speak of, of runs that end after equally many rounds."""
     W = np.stack([path.W for path in paths], 1)
     local = np.stack([path.local_means for path in paths], 1)

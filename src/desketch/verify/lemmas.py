@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from desketch.theory import Problem
-from desketch.verify.objectives import Objective
+from desketch.verify.objectives import KnownObjective
 from desketch.verify.rows import Row, every_row, identity_row, one_round_row
 from desketch.verify.simulate import Draws, Round, walk
 
@@ -30,7 +30,7 @@ Sides = tuple[Array, Array]
 class Terms:
     """One round of all runs with the quantities the lemmas are written in; arrays end in (runs,) or (runs, d)."""
 
-    objective: Objective
+    objective: KnownObjective
     step: Round
     eta: Array  # (runs,)
     alpha: Array  # (runs,)
@@ -104,7 +104,7 @@ class Lemma:
     part: str = ""
     corrected: bool = False
 
-    def applies(self, objective: Objective, K: int) -> bool:
+    def applies(self, objective: KnownObjective, K: int) -> bool:
         """``convex`` needs a minimiser, ``strong`` mu > 0, ``single`` K = 1, ``drift`` K > 1, ``bounded`` a bound G."""
         problem = objective.problem
         convex = problem.mu is not None and objective.w_star is not None
@@ -257,7 +257,7 @@ LEMMAS: tuple[Lemma, ...] = (
 )
 
 
-def check_lemmas(objective: Objective, draws: Draws, *, K: int) -> Iterator[Row]:
+def check_lemmas(objective: KnownObjective, draws: Draws, *, K: int) -> Iterator[Row]:
     """Every lemma that applies: those of one step at eta = 1/((1+alpha)L), the others at 1/(8LK)."""
     alpha, L = draws.alpha[:, 0], objective.problem.L
     longest = {"1/((1+alpha)L)": 1 / ((1 + alpha) * L), "1/(8LK)": np.full_like(alpha, 1 / (8 * L * K))}
@@ -270,7 +270,7 @@ def check_lemmas(objective: Objective, draws: Draws, *, K: int) -> Iterator[Row]
 
 
 def _compare(
-    chosen: list[Lemma], objective: Objective, draws: Draws, eta: Array, K: int, setting: str
+    chosen: list[Lemma], objective: KnownObjective, draws: Draws, eta: Array, K: int, setting: str
 ) -> Iterator[Row]:
     sides: list[list[Sides]] = [[] for _ in chosen]
     for step in walk(objective, draws, eta=eta[:, None], K=K):

@@ -12,7 +12,7 @@ from desketch.sketches import family
 from desketch.theory import Problem, Theorem
 from desketch.theory.link import CODECS, rounding
 from desketch.theory.noise import Noise
-from desketch.verify.objectives import Objective
+from desketch.verify.objectives import KnownObjective
 from desketch.verify.shipped import Route
 
 __all__ = ["Rounded", "rounded", "wire_alpha"]
@@ -43,7 +43,7 @@ def wire_alpha(wire: Route, clients: int) -> float:
     return _noise(wire, clients).loaded(family(wire.family, d=wire.d, b=wire.b).alpha, 1.0)
 
 
-def rounded(statement: Theorem, objective: Objective, wire: Route, K: int) -> Rounded | None:
+def rounded(statement: Theorem, objective: KnownObjective, wire: Route, K: int) -> Rounded | None:
     """The statement for this codec and K local steps, or None where it does not cover them."""
     noise, problem = _noise(wire, objective.N), objective.problem
     try:

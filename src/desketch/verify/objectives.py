@@ -16,7 +16,7 @@ import numpy as np
 
 from desketch.theory import Problem
 
-__all__ = ["Diagonal", "Objective", "Quadratic", "decaying_quadratic", "large_objectives", "objectives"]
+__all__ = ["Diagonal", "KnownObjective", "Quadratic", "decaying_quadratic", "large_objectives", "objectives"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 _N, _ROWS = 4, 30  # clients, examples each
@@ -24,7 +24,7 @@ _SINGULAR = 1e-10  # eigenvalues below this part of the largest count as zero
 
 
 @dataclass(frozen=True)
-class Objective(ABC):
+class KnownObjective(ABC):
     """f, its clients' gradients, its constants, and where every run starts."""
 
     name: str
@@ -57,7 +57,7 @@ class Objective(ABC):
 
 
 @dataclass(frozen=True)
-class Quadratic(Objective):
+class Quadratic(KnownObjective):
     """f_c(w) = (w - a_c)ᵀ H_c (w - a_c)/2; ridge regression and least squares are two."""
 
     H: Array  # (N, d, d)
@@ -92,7 +92,7 @@ class Quadratic(Objective):
 
 
 @dataclass(frozen=True)
-class Diagonal(Objective):
+class Diagonal(KnownObjective):
     """f_c(w) = sum_i h_i (w_i - a_ci)²/2: a quadratic whose gradient costs O(d), for the sizes that are shipped."""
 
     h: Array  # (d,)
@@ -122,7 +122,7 @@ class Diagonal(Objective):
 
 
 @dataclass(frozen=True)
-class Regression(Objective):
+class Residuals(KnownObjective):
     """f_c(w) = mean_j ρ(x_jᵀw - y_j) + (reg/2)|w|² for a convex ρ with 0 < ρ'' <= ``bend``."""
 
     X: Array  # (N, rows, d)
@@ -145,7 +145,7 @@ class Regression(Objective):
         """ρ''."""
 
     @classmethod
-    def make(cls, name: str, *, X: Array, y: Array, w0: Array, reg: float, heterogeneous: bool) -> Regression:
+    def make(cls, name: str, *, X: Array, y: Array, w0: Array, reg: float, heterogeneous: bool) -> Residuals:
         """L = bend λ_max(XᵀX/n) + reg, mu = reg, and w* by Newton's method."""
         smooth = cls.bend * float(max(np.linalg.norm(x, 2) ** 2 / len(x) for x in X)) + reg
         draft = cls(name, heterogeneous, w0, Problem(L=smooth), w0, X, y, reg, 0.0)
@@ -191,7 +191,7 @@ class Regression(Objective):
         return self.loss(r).mean((0, 2)) + self.reg / 2 * (W**2).sum(1) - self.f_star
 
 
-class Logistic(Regression):
+class Logistic(Residuals):
     """ρ(r) = log(1 + exp(-r)), the labels multiplied into X and y = 0; mu > 0 comes from the regulariser alone."""
 
     bend = 0.25
@@ -207,7 +207,7 @@ class Logistic(Regression):
         return s * (1 - s)
 
 
-class LogCosh(Regression):
+class LogCosh(Residuals):
     """ρ(r) = log cosh r, convex with ρ'' falling to 0: mu = 0 however many rows there are."""
 
     bend = 1.0
@@ -223,7 +223,7 @@ class LogCosh(Regression):
 
 
 @dataclass(frozen=True)
-class Robust(Objective):
+class Robust(KnownObjective):
     """f_c(w) = mean_j r²/(1 + r²), r = x_jᵀw - y_j: not convex, |ρ''| <= 2, |ρ'| <= 3√3/8, inf f >= 0."""
 
     X: Array
@@ -257,7 +257,7 @@ def _per_client(make: Callable[[], Array], heterogeneous: bool) -> Array:
     return np.stack([first] + [make() if heterogeneous else first for _ in range(_N - 1)])
 
 
-def _build(d: int, *, heterogeneous: bool, seed: int) -> tuple[Objective, ...]:
+def _build(d: int, *, heterogeneous: bool, seed: int) -> tuple[KnownObjective, ...]:
     rng = np.random.default_rng(seed)
 
     def per_client(make: Callable[[], Array]) -> Array:
@@ -287,12 +287,12 @@ def _build(d: int, *, heterogeneous: bool, seed: int) -> tuple[Objective, ...]:
     )
 
 
-def objectives(d: int, *, seed: int = 0) -> tuple[Objective, ...]:
+def objectives(d: int, *, seed: int = 0) -> tuple[KnownObjective, ...]:
     """Every objective with identical clients, then with different ones; the last three of each have mu = 0."""
     return (*_build(d, heterogeneous=False, seed=seed), *_build(d, heterogeneous=True, seed=seed + 1))
 
 
-def large_objectives(d: int, *, heterogeneous: bool, seed: int = 2) -> tuple[Objective, ...]:
+def large_objectives(d: int, *, heterogeneous: bool, seed: int = 2) -> tuple[KnownObjective, ...]:
     """Objectives whose gradients stay cheap at the sizes that are shipped: strongly convex, convex and non-convex."""
     rng = np.random.default_rng(seed)
     rows = np.stack([rng.standard_normal((_ROWS, d)) / np.sqrt(d)] * _N)  # one design, or d > rows would fit them all

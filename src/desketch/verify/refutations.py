@@ -12,7 +12,7 @@ from desketch.keys import Key
 from desketch.sketches import draw
 from desketch.theory import Problem, theorem
 from desketch.theory.tails import columns
-from desketch.verify.objectives import Objective, objectives
+from desketch.verify.objectives import KnownObjective, objectives
 from desketch.verify.rows import Row, frequency_row, one_round_row, sampled_row
 from desketch.verify.simulate import Draws, run
 
@@ -22,7 +22,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True)
-class _PseudoHuber(Objective):
+class _PseudoHuber(KnownObjective):
     """f(w) = s (sqrt(1 + |w|²) - 1): smooth with L = G = s, and its gradient stays near s far from 0."""
 
     scale: float

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from desketch.fed import Federation, Participant, SketchChannel, make_optimizer, run
 from desketch.keys import Key
-from desketch.verify.objectives import Objective
+from desketch.verify.objectives import KnownObjective
 
 __all__ = ["Path", "Route", "through_the_wire", "train"]
 
@@ -48,7 +48,7 @@ class Path:
 class _Descent:
     """A crew of clients that take K exact gradient steps, in float64; remembers the mean of the local iterates."""
 
-    def __init__(self, objective: Objective, *, eta: float, K: int) -> None:
+    def __init__(self, objective: KnownObjective, *, eta: float, K: int) -> None:
         self.objective, self.eta, self.K = objective, eta, K
         self.local_means: list[Array] = []
 
@@ -78,7 +78,7 @@ class _Client:
         return rows[0], weights[0]
 
 
-def train(objective: Objective, wire: Route, *, eta: float, K: int, rounds: int, key: Key) -> Path:
+def train(objective: KnownObjective, wire: Route, *, eta: float, K: int, rounds: int, key: Key) -> Path:
     """`desketch.fed.run` on ``objective`` with eta_global = 1, as Algorithm 1 has it."""
     crew, path = _Descent(objective, eta=eta, K=K), []
 

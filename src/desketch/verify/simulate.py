@@ -15,7 +15,7 @@ import numpy as np
 from desketch.keys import Key
 from desketch.sketches import draw
 from desketch.theory import embedding
-from desketch.verify.objectives import Objective
+from desketch.verify.objectives import KnownObjective
 
 __all__ = ["Draws", "Round", "Trace", "draw_sketches", "measure", "run", "walk"]
 
@@ -72,7 +72,7 @@ class Round:
         return (self.R.transpose(0, 2, 1) @ (self.R @ x[:, :, None]))[:, :, 0]
 
 
-def walk(objective: Objective, draws: Draws, *, eta: Array, K: int, lag: int = 0) -> Iterator[Round]:
+def walk(objective: KnownObjective, draws: Draws, *, eta: Array, K: int, lag: int = 0) -> Iterator[Round]:
     """K local steps of size ``eta`` (runs, 1) a round; ``lag`` = 1 de-sketches with the next round's R, as printed.
 
     The arrays U and G of a round are overwritten by the next one.
@@ -101,7 +101,7 @@ class Trace:
     round_mean: Array  # f(mean of w^0..w^t) - f*       (rounds + 1, runs)
 
 
-def run(objective: Objective, draws: Draws, *, eta: Array, K: int, lag: int = 0) -> Trace:
+def run(objective: KnownObjective, draws: Draws, *, eta: Array, K: int, lag: int = 0) -> Trace:
     """`walk`, measured after every round."""
     rows: list[tuple[Array, ...]] = []
     local_sum, round_sum = np.zeros(1), np.zeros(1)
@@ -113,7 +113,7 @@ def run(objective: Objective, draws: Draws, *, eta: Array, K: int, lag: int = 0)
     return Trace(*(np.stack(column) for column in zip(*rows, strict=True)))
 
 
-def measure(objective: Objective, W: Array, local_mean: Array, round_mean: Array) -> tuple[Array, ...]:
+def measure(objective: KnownObjective, W: Array, local_mean: Array, round_mean: Array) -> tuple[Array, ...]:
     """One row of a `Trace`."""
     gradient = (objective.gradient(W) ** 2).sum(1)
     return objective.values(W), gradient, objective.values(local_mean), objective.values(round_mean)

@@ -14,7 +14,7 @@ from desketch.verify.corollaries import check_communication, check_linear_rate
 from desketch.verify.embeddings import check_moments, check_tails
 from desketch.verify.end_to_end import check_federation, check_update_rule, check_wire
 from desketch.verify.lemmas import check_lemmas
-from desketch.verify.objectives import Objective, Quadratic, large_objectives, objectives
+from desketch.verify.objectives import KnownObjective, Quadratic, large_objectives, objectives
 from desketch.verify.refutations import refute
 from desketch.verify.rows import Row
 from desketch.verify.shipped import Route
@@ -109,7 +109,7 @@ def steps(scale: Scale, *, seed: int = 2023) -> list[Step]:
     ]
 
 
-def _simulated(scale: Scale, draws: Callable[[], Draws], objective: Objective, K: int) -> Iterator[Step]:
+def _simulated(scale: Scale, draws: Callable[[], Draws], objective: KnownObjective, K: int) -> Iterator[Step]:
     def lemmas() -> Iterator[Row]:
         return check_lemmas(objective, replace(draws(), R=draws().R[:, : scale.lemma_rounds]), K=K)
 
@@ -148,7 +148,7 @@ def _shipped(scale: Scale, key: Key) -> Iterator[Step]:
                     yield from _runs(scale, different[i], wire, K, own)
 
 
-def _runs(scale: Scale, objective: Objective, wire: Route, K: int, key: Key) -> Iterator[Step]:
+def _runs(scale: Scale, objective: KnownObjective, wire: Route, K: int, key: Key) -> Iterator[Step]:
     name = f"{objective.setting}, K={K}, {wire.family}, {wire.codec}"
     cases = CASES if scale.thorough and wire.codec == "f32" else LONGEST
     T, seeds = scale.shipped_rounds, scale.shipped_seeds

@@ -11,11 +11,11 @@ from torch import Tensor
 from desketch.attack.objective import Objective
 from desketch.attack.solvers.base import Iterate, Solver
 
-__all__ = ["Adam", "Lbfgs"]
+__all__ = ["AdamSolver", "Lbfgs"]
 
 
 @dataclass(frozen=True)
-class Adam(Solver):
+class AdamSolver(Solver):
     """Adam with cosine decay of the step from ``lr`` to zero over ``steps``."""
 
     lr: float = 0.1
