@@ -116,7 +116,7 @@ def train(store: Store, task: str, method: str, epsilon: float, seed: int, eta: 
         eta_local=LOCAL_STEP[unit],
         codec="f32",
         codec_down="f32",
-        server="momentum",
+        server_optimizer="momentum",
         eta_global=eta,
         average=20,
         evaluate_every=10**6,

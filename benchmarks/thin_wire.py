@@ -43,7 +43,7 @@ SETTINGS: dict[str, Any] = {
     "local_steps": 100,
     "rounds": 60,
     "compression": 30.0,
-    "server": "momentum",
+    "server_optimizer": "momentum",
 }
 METHODS = {
     "empty": {"rounds": 6},

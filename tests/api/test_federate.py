@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import yaml
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss
 from torch.utils.data import DataLoader, Dataset, TensorDataset
@@ -350,3 +351,14 @@ def test_all_updates_refused_is_an_error():
     bad = [ds.Client(torch.full_like(x, 1e30), y) for x, y in blobs()]
     with pytest.raises(RunError, match="not finite"):
         train(clients=bad, rounds=2)
+
+
+@pytest.mark.parametrize("evaluate", [None, lambda model: {"my_score": 0.5, "other": 1.0}], ids=["nothing", "my own"])
+def test_a_run_folder_explains_itself_whatever_is_measured(tmp_path, evaluate):
+    train(rounds=2, evaluate=evaluate, out=tmp_path)
+    page = (tmp_path / "report.html").read_text()
+    assert "Sequential" in page
+    assert "?" not in page.split("<header>")[1].split("</header>")[0]
+    assert ("my score" in page) == (evaluate is not None)
+    config = yaml.safe_load((tmp_path / "config.yaml").read_text())
+    assert (config["clients"], config["codec"], config["dp"]) == (4, "int8", None)

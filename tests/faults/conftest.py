@@ -134,10 +134,16 @@ class Bed:
         """Wait for the end and check it; returns who took part in every round.
 
         Every round happened once and no client twice in it; the server's weights are those of exactly the updates it
-        recorded, to the bit; all replicas are the server's; the accuracy is that of a quiet run, within noise.
+        recorded, to the bit; all replicas are the server's; the accuracy is that of a quiet run, within noise; the
+        server's folder holds model, summary and report.
         """
         self.until_round(self.config.rounds)
         last = self.rows()[-1]
+        server = self.folder / "server"
+        self.until((server / "report.html").exists, "the report of the run")
+        summary = json.loads((server / "summary.json").read_text())
+        assert summary["rounds"] == self.config.rounds
+        assert (server / "model.safetensors").exists()
         self.until(lambda: set(self.digests()) == {last["digest"]}, "the last broadcast on every client")
         rows = self.rows()
         assert [row["round"] for row in rows] == list(range(1, self.config.rounds + 1))

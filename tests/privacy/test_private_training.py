@@ -36,7 +36,7 @@ def config(kind: str, *, rounds: int, **dp: Any) -> RunConfig:
         compression=4,
         rounds=rounds,
         eta_local=0.5,
-        server="momentum",
+        server_optimizer="momentum",
         eta_global=1.0,
         evaluate_every=1000,
         dp={"delta": 1e-5, "clip": 1.0} | mechanism | dp,

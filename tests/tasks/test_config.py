@@ -48,7 +48,7 @@ def test_flags_win_over_the_file_and_dp_merges(tmp_path):
         ({"fraction": float("nan")}, "fraction"),
         ({"eta_global": "fast"}, "eta_global.*'auto'"),
         ({"eta_global": -1.0}, "positive number or auto"),
-        ({"server": "lamb"}, "'sgd', 'momentum'"),
+        ({"server_optimizer": "lamb"}, "'sgd', 'momentum'"),
         ({"dp": {**DP, "mechansm": 1}}, "dp: unknown setting 'mechansm'; did you mean 'mechanism'"),
         ({"dp": {"mechanism": "sketch-clip", "epsilon": 1.0}}, "delta: Field required; clip: Field required"),
         ({"dp": {**DP, "epsilon": None}}, "no default"),

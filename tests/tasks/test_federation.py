@@ -28,7 +28,9 @@ def test_another_seed_is_another_run() -> None:
 
 
 def test_settings_reach_their_parts() -> None:
-    setup = prepare(RunConfig(**SMALL, b=40, codec="int8", codec_down="f16", weighting="uniform", server="adam"))
+    setup = prepare(
+        RunConfig(**SMALL, b=40, codec="int8", codec_down="f16", weighting="uniform", server_optimizer="adam")
+    )
     channel = setup.channel()
     assert (channel.b, channel.wire.codec, channel.wire.down) == (40, "int8", "f16")
     assert {client.weight for client in setup.clients} == {1.0}

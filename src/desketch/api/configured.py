@@ -16,7 +16,6 @@ from desketch.errors import ConfigError
 from desketch.fed import Federation, Observer, Observers, RoundRecord, run
 from desketch.mesh.rounds import Mesh, run_mesh
 from desketch.mesh.summary import topology_summary
-from desketch.report import write_report
 from desketch.run.folder import RunFolder
 from desketch.run.progress import Progress
 from desketch.session.server import ServerSession
@@ -55,6 +54,8 @@ def train_run(
         summary["topology"] = topology_summary(party, folder.rows)
     write_outcome(path, setup, party, summary)
     if folder.rows:
+        from desketch.report import write_report  # it draws plots: not before they are wanted
+
         write_report(path)
     return summary
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -106,6 +106,20 @@ class Parties:
         w0 = hashlib.sha256(self.w0.cpu().numpy().tobytes()).hexdigest()
         facts = f"{self.settings!r}|{len(self.clients)}|{self.model.names}|{self.model.shapes}|{w0}"
         return hashlib.sha256(facts.encode()).hexdigest()
+
+    def describe(self, rounds: int) -> dict[str, Any]:
+        """The settings for people, as the run folder's ``config.yaml`` has them; the model and data are the user's."""
+        s = self.settings
+        return {
+            "task": "my data",
+            "model": type(self.model.module).__name__,
+            "clients": len(self.clients),
+            "rounds": rounds,
+            **{f.name: getattr(s, f.name) for f in fields(s) if f.name not in ("wire", "privacy")},
+            **asdict(s.wire),
+            "b": s.wire.sketch_size(self.model.d),
+            "dp": None if s.privacy is None else {"mechanism": type(s.privacy).__name__, **asdict(s.privacy)},
+        }
 
     def federation(self, *, rounds: int, evaluate_every: int) -> Federation:
         """The parties of Algorithm 1 (or 2)."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import yaml
 from safetensors.torch import save
 from torch import Tensor, nn
 
@@ -78,7 +79,7 @@ def federate(
         statistics: "local" lets every client keep its own running statistics (BatchNorm); metrics are then means over
             the clients' models, and `run.model` has the statistics that ``model`` came with.
         seed: of the public key, shuffles and dropout; never of privacy noise.
-        out: a folder for metrics, checkpoints, the privacy ledger, the model; None writes nothing.
+        out: a folder for metrics, checkpoints, the privacy ledger, the model and report.html; None writes nothing.
         resume: go on from what ``out`` holds, bit for bit, or start there if it holds nothing.
         checkpoint_every: rounds between checkpoints.
         callbacks: functions of every round's `RoundRecord`, or `Observer` objects, which can stop the run.
@@ -139,7 +140,12 @@ def _drive(
     if path is not None:
         values = parties.model.unflatten(federation.model_vector)
         write_durably(path / "model.safetensors", save({name: part.contiguous() for name, part in values.items()}))
+        write_durably(path / "config.yaml", yaml.safe_dump(parties.describe(rounds), sort_keys=False))
         write_durably(path / "summary.json", json.dumps(result.summary(), indent=2) + "\n")
+        if kept.rows:
+            from desketch.report import write_report  # it draws plots: not before they are wanted
+
+            write_report(path)
     return result
 
 

@@ -35,7 +35,9 @@ def train(
     b: int | None = typer.Option(None, "--b", help="Sketch size; overrides the compression."),
     codec: str | None = typer.Option(None, help="f32, f16, int8, int4 or sign1, both ways."),
     codec_down: str | None = typer.Option(None, help="Another codec for the broadcast."),
-    server: str | None = typer.Option(None, help="Server optimiser: sgd, momentum, nesterov, adam or amsgrad."),
+    server_optimizer: str | None = typer.Option(
+        None, help="Server optimiser: sgd, momentum, nesterov, adam or amsgrad."
+    ),
     eta_global: str | None = typer.Option(None, help="Server step size: auto or a number."),
     momentum: float | None = typer.Option(None, help="Beta of the server optimiser."),
     average: str | None = typer.Option(None, help="Evaluate the mean of the last n rounds, 'all', or 'local' (w-bar)."),

@@ -48,7 +48,8 @@ def _subtitle(run: RunRecord) -> str:
     size = f"b = {config['b']}" if config.get("b") else f"d/b = {config.get('compression', '?')}"
     up = config.get("codec", "?")
     wire = f"{config.get('family', '?')} {size}, {up} up, {config.get('codec_down') or up} down"
-    return f"desketch run: {config.get('clients', '?')} clients, {config.get('partition', '?')}, {wire}"
+    split = f"{config['partition']}, " if config.get("partition") else ""
+    return f"desketch run: {config.get('clients', '?')} clients, {split}{wire}"
 
 
 def _warning(run: RunRecord) -> str:

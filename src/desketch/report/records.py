@@ -47,10 +47,11 @@ class RunRecord:
 
     @property
     def metric(self) -> Metric:
-        """What the run is judged by: the first metric that its rows or its summary have."""
+        """What the run is judged by: the first known metric that its rows or its summary have, else a user's own."""
         seen = {name for row in self.rows for name in row if _number(row[name])} | set(self.summary)
         known = {name: 1 for name in METRICS if seen & {name, f"val_{name}", f"test_{name}"}}
-        return primary(known) or METRICS["accuracy"]
+        own = next((Metric(name=name, higher=True) for name in self.summary.get("metrics") or ()), None)
+        return primary(known) or own or METRICS["accuracy"]
 
     @property
     def judged(self) -> Floats:

@@ -126,7 +126,7 @@ class RunConfig(_Strict):
     codec: str = Field("sign1", description="numbers on the way up: f32, f16, int8, int4 or sign1")
     codec_down: str | None = Field(None, description="numbers on the way down; default: as on the way up")
     # what the server does
-    server: Literal["sgd", "momentum", "nesterov", "adam", "amsgrad"] = Field(
+    server_optimizer: Literal["sgd", "momentum", "nesterov", "adam", "amsgrad"] = Field(
         "momentum", description="server optimiser"
     )
     eta_global: float | Literal["auto"] = Field("auto", description="server step size, or auto")

@@ -62,7 +62,7 @@ class Setup:
             names=self.model.names,
             shapes=self.model.shapes,
             wire=c.wire,
-            optimizer=c.server,
+            optimizer=c.server_optimizer,
             eta_global=c.eta_global,
             beta=c.momentum,
         )

@@ -19,11 +19,13 @@ from desketch.fed.iterates import make_average
 from desketch.fed.mechanism import Privacy
 from desketch.fed.rounds import Observer
 from desketch.fed.tensor_client import tensor_clients
+from desketch.run.folder import read_rows
 from desketch.session.agreement import Agreement
 from desketch.session.client import ClientSession, FolderStore
 from desketch.session.server import ServerSession
 from desketch.tasks.config import RunConfig
 from desketch.tasks.federation import Setup, prepare
+from desketch.tasks.summary import summarise, write_outcome
 
 __all__ = ["ConfiguredTrainer", "client_session", "read_settings", "serve", "serve_session", "server_session"]
 
@@ -95,12 +97,19 @@ def server_session(setup: Setup, folder: Path | None = None) -> ServerSession:
 
 
 def serve(grid: Any, flat: Mapping[str, Any], folder: Path) -> None:
-    """Run the server of a Flower project over a grid, with its state and metrics in ``folder``."""
+    """Run the server of a Flower project over a grid; ``folder`` ends as a run folder with model and report."""
     config, extra = read_settings(flat)
     setup = prepare(config)
     with sole_writer(folder):  # before its state is read
         session = server_session(setup, folder)
         serve_session(grid, setup, session, folder=folder, nodes=extra["min_nodes"], seconds=extra["round_timeout"])
+        config.save(folder / "config.yaml")
+        rows = read_rows(folder / "metrics.jsonl")
+        write_outcome(folder, setup, session, summarise(setup, session, rows))
+        if rows:
+            from desketch.report import write_report  # it draws plots: not before they are wanted
+
+            write_report(folder)
 
 
 def serve_session(
