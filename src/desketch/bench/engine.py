@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from desketch.fed import ClientData, Federation, FlatModel
 
-__all__ = ["COHORT", "MARKS", "STEPS", "USERS", "measure"]
+__all__ = ["COHORT", "MARKS", "STEPS", "USERS", "measure", "timed_channel"]
 
 USERS, COHORT, STEPS, BATCH, HIDDEN = 1000, 50, 5, 32, 62
 MARKS = {"ratio": 0.6, "sketch_wire_share": 0.15}
@@ -86,7 +86,7 @@ def _federation(compression: float, codec: str) -> tuple[Federation, FlatModel, 
     clock: list[float] = []
     federation = Federation(
         clients=tensor_clients(clients, engine, LocalWork(steps=STEPS, eta=0.05, batch=BATCH)),
-        channel=_timed_channel(clock)(compression=compression, d=model.d, key=Key(0), codec=codec),
+        channel=timed_channel(clock)(compression=compression, d=model.d, key=Key(0), codec=codec),
         optimizer=make_optimizer("sgd"),
         w0=model.flatten(),
         attendance=Attendance(fraction=COHORT / USERS),
@@ -94,7 +94,7 @@ def _federation(compression: float, codec: str) -> tuple[Federation, FlatModel, 
     return federation, model, clients, clock
 
 
-def _timed_channel(clock: list[float]) -> Any:
+def timed_channel(clock: list[float]) -> Any:
     """A sketch channel that adds the CPU seconds spent in it to ``clock``."""
     from desketch.fed import SketchChannel
 

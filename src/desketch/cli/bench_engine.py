@@ -19,7 +19,10 @@ def engine(
     json_to: str | None = typer.Option(None, "--json", help="Write one JSON document to a file, or to stdout with -."),
 ) -> None:
     """Measure a round of 50 clients out of 1,000 against a plain PyTorch loop, in one process on one thread."""
+    from desketch.bench import own_loop
+
     result = measure(repeats=repeats, compression=compression, codec=codec)
+    result["own_loop"] = own_loop.measure(repeats=repeats)
     emit(result, json_to, lambda: _print(result))
 
 
@@ -36,4 +39,7 @@ def _print(result: dict[str, Any]) -> None:
     table.add_row("desketch, CPU s/round", f"{result['desketch_cpu_seconds']:.3f}", "")
     table.add_row("ratio", f"{result['ratio']:.2f}", f"<= {MARKS['ratio']}")
     table.add_row("sketch + wire share", f"{result['sketch_wire_share']:.1%}", f"<= {MARKS['sketch_wire_share']:.0%}")
+    generic = result["own_loop"]
+    table.add_row("a user's loop and loader, CPU s/round", f"{generic['own_loop_cpu_seconds']:.3f}", "")
+    table.add_row("the same by desketch without its channel", f"{generic['ratio']:.2f}x", f"<= {generic['mark']}x")
     Console().print(table)
