@@ -362,3 +362,19 @@ def test_a_run_folder_explains_itself_whatever_is_measured(tmp_path, evaluate):
     assert ("my score" in page) == (evaluate is not None)
     config = yaml.safe_load((tmp_path / "config.yaml").read_text())
     assert (config["clients"], config["codec"], config["dp"]) == (4, "int8", None)
+
+
+def test_parameters_with_defaults_are_the_loop_s_own_and_t_is_the_round():
+    seen = []
+
+    def loop(model, x, y, t=None):
+        seen.append((t, len(y)))
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(0.01)
+        return len(y)
+
+    (x, y), *_ = blobs()
+    kinds = [lambda m, x=x, y=y: loop(m, x, y), lambda m, t: loop(m, x, y, t), lambda m, t=0, x=x: loop(m, x, y, t)]
+    train(clients=[ds.Client(train=kind) for kind in kinds], loss=None, rounds=2)
+    assert seen == [(None, 24), (1, 24), (1, 24), (None, 24), (2, 24), (2, 24)]

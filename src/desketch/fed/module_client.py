@@ -197,7 +197,7 @@ class TrainClient(ModuleClient):
     def __init__(self, client: int, model: FlatModel, *, function: Callable[..., Any], seed: int) -> None:
         super().__init__(client, model, seed=seed)
         self.function = function
-        self._takes_round = len(inspect.signature(function).parameters) >= 2
+        self._takes_round = _takes_round(function)
 
     def train(self, t: int) -> float:
         """Call it."""
@@ -209,6 +209,13 @@ class TrainClient(ModuleClient):
                 f"number of examples, got {weight!r}"
             )
         return float(weight)
+
+
+def _takes_round(function: Callable[..., Any]) -> bool:
+    """Whether a second argument is asked for; parameters with defaults (``x=x`` in a lambda) are the user's own."""
+    _, *rest = inspect.signature(function).parameters.values()
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return any(p.kind in positional and (p.default is p.empty or p.name == "t") for p in rest[:1])
 
 
 @contextmanager
