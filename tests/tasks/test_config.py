@@ -101,7 +101,9 @@ def test_sketch_size_group_and_identity():
     assert RunConfig(b=7).sketch_size(3000) == 7
     with pytest.raises(ConfigError, match="at most d = 5"):
         RunConfig(b=7).sketch_size(5)
-    assert RunConfig(compression=1000).sketch_size(10) == 1
+    assert RunConfig(compression=10).sketch_size(10) == 1
+    with pytest.raises(ConfigError, match="at most 10"):
+        RunConfig(compression=1000).sketch_size(10)
     assert RunConfig(partition="column:site").group == "site"
     assert RunConfig().group is None
     assert RunConfig(rounds=9, out="x").identity() == RunConfig().identity()

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from desketch.errors import ConfigError
+from desketch.errors import ConfigError, RunError
 from desketch.fed import Federation, Observer, Observers, RoundRecord, run
 from desketch.mesh.rounds import Mesh, run_mesh
 from desketch.mesh.summary import topology_summary
@@ -42,7 +42,10 @@ def train_run(
         capture=config.capture,
         capture_meta=capture_meta(setup),
     )
-    folder.resume() if resume else folder.start()
+    if resume:
+        _check_resumable(config, path, folder)
+    else:
+        folder.start()
     config.save(path / "config.yaml")
     bar = Progress(config.rounds, done=party.t, show=progress, metric=setup.task.goal.metric)
     with bar, _stop_on_interrupt() as interrupt:
@@ -58,6 +61,17 @@ def train_run(
 
         write_report(path)
     return summary
+
+
+def _check_resumable(config: RunConfig, path: Path, folder: RunFolder) -> None:
+    """Go on from the folder; a setting that differs is named, and rounds that are done are not undone."""
+    if (path / "config.yaml").is_file() and (changed := config.differences(RunConfig.load(path / "config.yaml"))):
+        raise RunError(f"{path} was run with other settings ({'; '.join(changed)}); resume with those, or start anew")
+    folder.resume()
+    if folder.federation.t > config.rounds:
+        raise RunError(
+            f"{path} has {folder.federation.t} rounds already, more than --rounds {config.rounds}; ask for more"
+        )
 
 
 Party = Federation | Mesh | ServerSession

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from click.core import ParameterSource
 
 from desketch.cli.document import emit
 from desketch.cli.plan_constants import gather
@@ -20,11 +21,21 @@ from desketch.theory.answer import answer
 from desketch.theory.link import CODECS, Link
 from desketch.theory.planner import Question
 
+_INTRODUCTION = """desketch plan says how many numbers to send, in which code, how often, and what that costs.
+
+  desketch plan --model mlp:64 --task digits      estimate what is needed from your model and data
+  desketch plan --from-run runs/mine              ... or from a run of desketch train
+  desketch plan --params 1e6 --clients 20 --smoothness 1 --distance 10 --target-error 1e-3
+                                                  ... or give the constants of the theorems yourself
+
+Add your link (--uplink 500kbit --latency 100ms) and what to save (--objective bits); --help lists all options."""
+
 app = typer.Typer(help="Choose sketch, local steps, step sizes and codec for a target error and a link.")
 
 
 @app.command(name="plan")
 def plan_command(
+    ctx: typer.Context,
     target_error: float | None = typer.Option(
         None,
         help="Target: f - f* (convex) or |grad f|² (non-convex); a tenth of the start where constants are estimated.",
@@ -59,6 +70,9 @@ def plan_command(
     json_to: str | None = typer.Option(None, "--json", help="Write one JSON document to a file, or to stdout with -."),
 ) -> None:
     """Plan a run by the theorems, by the curvature law where tr(H)/λ_max is known, and without sketching."""
+    if all(ctx.get_parameter_source(name) is ParameterSource.DEFAULT for name in ctx.params):
+        typer.echo(_INTRODUCTION)
+        return
     mu = _mu(strong_convexity)
     N = None if clients is None else count(clients)
     estimate = model is not None or task is not None or partition is not None

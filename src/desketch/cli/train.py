@@ -3,69 +3,76 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import typer
 
 from desketch.errors import InputError, RunError
 
-app = typer.Typer(help="Train a model across clients; every message is a sketch.")
+_data = partial(typer.Option, rich_help_panel="Data and model")
+_clients = partial(typer.Option, rich_help_panel="Clients")
+_wire = partial(typer.Option, rich_help_panel="Wire")
+_server = partial(typer.Option, rich_help_panel="Server")
+_privacy = partial(typer.Option, rich_help_panel="Privacy")
+_without = partial(typer.Option, rich_help_panel="Without a server")
+_run = partial(typer.Option, rich_help_panel="Run")
+
+app = typer.Typer(add_completion=False, help="Train a model across clients; every message is a sketch.")
 
 
 @app.command()
 def train(
-    task: str | None = typer.Option(None, help="digits, idx:FOLDER, npz:FILE, csv:FILE or text:FILE."),
-    label: str | None = typer.Option(None, help="Label column of a CSV file, or several: a,b,c (multi-label)."),
-    goal: str | None = typer.Option(None, help="classification, regression or multilabel; default: by the labels."),
-    level: str | None = typer.Option(None, help="Symbols of a text: char or byte."),
-    context: int | None = typer.Option(None, help="Symbols of a text that a model sees at once."),
-    model: str | None = typer.Option(None, help="softmax, mlp:H, mlp-tanh:H, cnn, lenet, gpt:LxW or module:function."),
-    clients: int | None = typer.Option(None, help="Number of clients N."),
-    partition: str | None = typer.Option(None, help="iid, dirichlet:A, shards:K or column:NAME."),
-    fraction: float | None = typer.Option(None, help="Share of the clients asked in a round."),
-    dropout: float | None = typer.Option(None, help="Rate of asked clients that never answer."),
-    straggler: float | None = typer.Option(None, help="Rate of asked clients that answer too late."),
-    weighting: str | None = typer.Option(None, help="Weight of a client's update: examples or uniform."),
-    rounds: int | None = typer.Option(None, help="Rounds T."),
-    local_steps: int | None = typer.Option(None, help="Local steps K of a round."),
-    eta_local: float | None = typer.Option(None, help="Step size of the local steps."),
-    batch_size: str | None = typer.Option(None, help="Examples of a local step; full: the full gradient."),
-    family: str | None = typer.Option(None, help="Sketch family."),
-    compression: float | None = typer.Option(None, help="d / b."),
-    b: int | None = typer.Option(None, "--b", help="Sketch size; overrides the compression."),
-    codec: str | None = typer.Option(None, help="f32, f16, int8, int4 or sign1, both ways."),
-    codec_down: str | None = typer.Option(None, help="Another codec for the broadcast."),
-    server_optimizer: str | None = typer.Option(
-        None, help="Server optimiser: sgd, momentum, nesterov, adam or amsgrad."
-    ),
-    eta_global: str | None = typer.Option(None, help="Server step size: auto or a number."),
-    momentum: float | None = typer.Option(None, help="Beta of the server optimiser."),
-    average: str | None = typer.Option(None, help="Evaluate the mean of the last n rounds, 'all', or 'local' (w-bar)."),
-    dp: str | None = typer.Option(None, help="Differential privacy: per-step or sketch-clip."),
-    dp_unit: str | None = typer.Option(None, help="What is protected: client or example."),
-    epsilon: float | None = typer.Option(None, help="Privacy budget, checked before every release."),
-    delta: float | None = typer.Option(None, help="Delta of the guarantee; there is no default."),
-    clip: float | None = typer.Option(None, help="Norm bound C of one unit's contribution."),
-    noise_multiplier: float | None = typer.Option(None, help="Noise std over C; else calibrated to epsilon."),
-    noise_by: str | None = typer.Option(None, help="Who adds client-level noise: server or clients."),
-    topology: str | None = typer.Option(None, help="Train without a server: ring, grid, tree, ... or file:EDGES."),
-    nodes: int | None = typer.Option(None, help="Nodes of the topology; the same as --clients."),
-    protocol: str | None = typer.Option(None, help="Averages without a server: tree (exact) or gossip."),
-    gossip_steps: int | None = typer.Option(None, help="Gossip exchanges of a round; default by the graph."),
-    node_failures: float | None = typer.Option(None, help="Rate of nodes that are down in a round."),
-    edge_failures: float | None = typer.Option(None, help="Rate of edges that are down in a round."),
-    seed: int | None = typer.Option(None, help="Of weights, partition, shuffles and the public key."),
-    evaluate_every: int | None = typer.Option(None, help="Rounds between evaluations."),
-    checkpoint_every: int | None = typer.Option(None, help="Rounds between checkpoints."),
-    engine: str | None = typer.Option(None, help="What moves the bytes: in-process or flower-sim."),
-    device: str | None = typer.Option(None, help="Torch device."),
-    capture: str | None = typer.Option(None, metavar="ROUNDS", help="Keep these rounds' frames for an audit: 1,10."),
-    tensorboard: bool | None = typer.Option(None, "--tensorboard", help="Also write TensorBoard events."),
-    config: Path | None = typer.Option(None, help="Settings from a YAML or TOML file; flags win."),
-    out: Path | None = typer.Option(None, help="Run folder; default: runs/TASK-MODEL-ID."),
-    resume: bool = typer.Option(False, "--resume", help="Continue the run in --out, bit for bit."),
-    quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress, no table."),
-    json_to: str | None = typer.Option(None, "--json", help="Write the summary to a file, or to stdout with -."),
+    task: str | None = _data(None, help="digits, idx:FOLDER, npz:FILE, csv:FILE or text:FILE."),
+    label: str | None = _data(None, help="Label column of a CSV file, or several: a,b,c (multi-label)."),
+    goal: str | None = _data(None, help="classification, regression or multilabel; default: by the labels."),
+    level: str | None = _data(None, help="Symbols of a text: char or byte."),
+    context: int | None = _data(None, help="Symbols of a text that a model sees at once."),
+    model: str | None = _data(None, help="softmax, mlp:H, mlp-tanh:H, cnn, lenet, gpt:LxW or module:function."),
+    clients: int | None = _clients(None, help="Number of clients N."),
+    partition: str | None = _clients(None, help="iid, dirichlet:A, shards:K or column:NAME."),
+    fraction: float | None = _clients(None, help="Share of the clients asked in a round."),
+    dropout: float | None = _clients(None, help="Rate of asked clients that never answer."),
+    straggler: float | None = _clients(None, help="Rate of asked clients that answer too late."),
+    weighting: str | None = _clients(None, help="Weight of a client's update: examples or uniform."),
+    rounds: int | None = _server(None, help="Rounds T."),
+    local_steps: int | None = _clients(None, help="Local steps K of a round."),
+    eta_local: float | None = _clients(None, help="Step size of the local steps."),
+    batch_size: str | None = _clients(None, help="Examples of a local step; full: the full gradient."),
+    family: str | None = _wire(None, help="Sketch family."),
+    compression: float | None = _wire(None, help="d / b."),
+    b: int | None = _wire(None, "--b", help="Sketch size; overrides the compression."),
+    codec: str | None = _wire(None, help="f32, f16, int8, int4 or sign1, both ways."),
+    codec_down: str | None = _wire(None, help="Another codec for the broadcast."),
+    server_optimizer: str | None = _server(None, help="sgd, momentum, nesterov, adam or amsgrad."),
+    eta_global: str | None = _server(None, help="Server step size: auto or a number."),
+    momentum: float | None = _server(None, help="Beta of the server optimiser."),
+    average: str | None = _server(None, help="Evaluate the mean of the last n rounds, 'all', or 'local' (w-bar)."),
+    dp: str | None = _privacy(None, help="Differential privacy: per-step or sketch-clip."),
+    dp_unit: str | None = _privacy(None, help="What is protected: client or example."),
+    epsilon: float | None = _privacy(None, help="Privacy budget, checked before every release."),
+    delta: float | None = _privacy(None, help="Delta of the guarantee; there is no default."),
+    clip: float | None = _privacy(None, help="Norm bound C of one unit's contribution."),
+    noise_multiplier: float | None = _privacy(None, help="Noise std over C; else calibrated to epsilon."),
+    noise_by: str | None = _privacy(None, help="Who adds client-level noise: server or clients."),
+    topology: str | None = _without(None, help="Train without a server: ring, grid, tree, ... or file:EDGES."),
+    nodes: int | None = _without(None, help="Nodes of the topology; the same as --clients."),
+    protocol: str | None = _without(None, help="Averages without a server: tree (exact) or gossip."),
+    gossip_steps: int | None = _without(None, help="Gossip exchanges of a round; default by the graph."),
+    node_failures: float | None = _without(None, help="Rate of nodes that are down in a round."),
+    edge_failures: float | None = _without(None, help="Rate of edges that are down in a round."),
+    seed: int | None = _run(None, help="Of weights, partition, shuffles and the public key."),
+    evaluate_every: int | None = _run(None, help="Rounds between evaluations."),
+    checkpoint_every: int | None = _run(None, help="Rounds between checkpoints."),
+    engine: str | None = _run(None, help="What moves the bytes: in-process or flower-sim."),
+    device: str | None = _run(None, help="Torch device."),
+    capture: str | None = _run(None, metavar="ROUNDS", help="Keep these rounds' frames for an audit: 1,10."),
+    tensorboard: bool | None = _run(None, "--tensorboard", help="Also write TensorBoard events."),
+    config: Path | None = _run(None, help="Settings from a YAML or TOML file; flags win."),
+    out: Path | None = _run(None, help="Run folder; default: runs/TASK-MODEL-ID."),
+    resume: bool = _run(False, "--resume", help="Continue the run in --out, bit for bit."),
+    quiet: bool = _run(False, "--quiet", "-q", help="No progress, no table."),
+    json_to: str | None = _run(None, "--json", help="Write the summary to a file, or to stdout with -."),
 ) -> None:
     """Train with the given settings; without any: digits, 20 clients, Dirichlet 0.5, SRHT at 30x, K = 20, 1 bit."""
     given = {name: value for name, value in locals().items() if name not in _NOT_SETTINGS}

@@ -44,10 +44,13 @@ class _Strict(BaseModel):
     def _known_names(cls, values: Any) -> Any:
         unknown = [name for name in values if name not in cls.model_fields] if isinstance(values, Mapping) else []
         if unknown:
-            close = difflib.get_close_matches(unknown[0], cls.model_fields, n=1, cutoff=0.5)
-            hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(cls.model_fields)}"
-            raise ValueError(f"unknown setting {unknown[0]!r}; {hint}")
+            raise ValueError(f"unknown setting {unknown[0]!r}; {cls._hint(unknown[0])}")
         return values
+
+    @classmethod
+    def _hint(cls, unknown: str) -> str:
+        close = difflib.get_close_matches(unknown, cls.model_fields, n=1, cutoff=0.5)
+        return f"did you mean {close[0]!r}?" if close else f"known are {', '.join(cls.model_fields)}"
 
 
 class DpConfig(_Strict):
@@ -164,6 +167,26 @@ class RunConfig(_Strict):
     def _full_gradient(cls, value: Any) -> Any:
         return None if value == "full" else value
 
+    @field_validator("average")
+    @classmethod
+    def _some_rounds(cls, value: int | str) -> int | str:
+        if not isinstance(value, str) and value < 1:
+            raise ValueError(f"got {value}, expected at least 1 round, all, or local; 1 is the last round alone")
+        return value
+
+    @field_validator("capture")
+    @classmethod
+    def _rounds_count_from_one(cls, value: tuple[int, ...]) -> tuple[int, ...]:
+        if any(t < 1 for t in value):
+            raise ValueError(f"rounds count from 1, got {', '.join(map(str, value))}")
+        return value
+
+    @classmethod
+    def _hint(cls, unknown: str) -> str:
+        if unknown in DpConfig.model_fields:
+            return f"privacy has its own section: dp.{unknown}, or --{unknown.replace('_', '-')} on the command line"
+        return super()._hint(unknown)
+
     @field_validator("eta_global")
     @classmethod
     def _positive_step(cls, value: float | str) -> float | str:
@@ -235,6 +258,11 @@ class RunConfig(_Strict):
         fields = self.model_dump(mode="json", exclude=set(_FREE))
         return hashlib.sha256(yaml.safe_dump(fields, sort_keys=True).encode()).hexdigest()
 
+    def differences(self, other: RunConfig) -> list[str]:
+        """The settings by which two runs may not resume one another, as ``name: there -> here``."""
+        here, there = (config.model_dump(mode="json", exclude=set(_FREE)) for config in (self, other))
+        return [f"{name}: {there[name]} -> {here[name]}" for name in here if here[name] != there[name]]
+
     @property
     def task_options(self) -> dict[str, Any]:
         """What `load_task` takes beside the task's name."""
@@ -249,7 +277,7 @@ class RunConfig(_Strict):
 
 
 def _read(path: Path) -> dict[str, Any]:
-    readers: dict[str, Callable[[str], Any]] = {".yaml": yaml.safe_load, ".yml": yaml.safe_load, ".toml": tomllib.loads}
+    readers: dict[str, Callable[[str], Any]] = {".yaml": _read_yaml, ".yml": _read_yaml, ".toml": tomllib.loads}
     if path.suffix not in readers:
         raise ConfigError(f"a configuration is a .yaml, .yml or .toml file, got {path}")
     try:
@@ -259,6 +287,21 @@ def _read(path: Path) -> dict[str, Any]:
     if values is not None and (not isinstance(values, dict) or not all(isinstance(name, str) for name in values)):
         raise ConfigError(f"{path} must hold settings as name: value, got {type(values).__name__}")
     return values or {}
+
+
+class _NoRepeats(yaml.SafeLoader):
+    """YAML in which a name may stand once: PyYAML would silently keep the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        names = [self.construct_object(key, deep=True) for key, _ in node.value]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise yaml.YAMLError(f"{twice!r} is set twice, near line {node.start_mark.line + 1}; keep one of them")
+        return super().construct_mapping(node, deep)
+
+
+def _read_yaml(text: str) -> Any:
+    return yaml.load(text, Loader=_NoRepeats)  # a SafeLoader
 
 
 def _explain(error: ValidationError) -> str:

@@ -45,6 +45,11 @@ class Wire:
     def sketch_size(self, d: int) -> int:
         """The b of a model with d parameters."""
         if self.b is None:
+            if self.compression > d:
+                raise ConfigError(
+                    f"compression {self.compression:g} leaves no number of the model's d = {d} parameters; "
+                    f"set it to at most {d}"
+                )
             return max(1, round(d / self.compression))
         if self.b > d:
             raise ConfigError(

@@ -1,0 +1,83 @@
+"""Slips of the hand on the command line: each is met by one sentence that says what to do."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from desketch.cli.app import main
+from desketch.cli.plan import app as plan_app
+from desketch.cli.train import app as train_app
+
+SMALL = ["--model", "softmax", "--clients", "3", "--local-steps", "1", "--quiet"]
+
+
+def said(capsys, monkeypatch, *arguments):
+    """Exit code and everything said by ``desketch ARGUMENTS``."""
+    monkeypatch.setattr(sys, "argv", ["desketch", *map(str, arguments)])
+    try:
+        main()
+        code = 0
+    except SystemExit as exit:
+        code = exit.code
+    out = capsys.readouterr()
+    return code, " ".join((out.out + out.err).split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["trian"], "Did you mean train?"),
+        (["train", "--compression", "1e9"], "set it to at most"),
+        (["train", "--average", "0"], "average: got 0, expected at least 1 round"),
+        (["train", "--capture", "0"], "capture: rounds count from 1"),
+        (["train", "--eta-local", "-1"], "eta_local"),
+    ],
+)
+def test_a_slip_is_named(capsys, monkeypatch, arguments, words):
+    code, text = said(capsys, monkeypatch, *arguments)
+    assert code == 2
+    assert words in text
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("rounds: 2\nrounds: 3\n", "'rounds' is set twice"),
+        ("dp: {mechanism: per-step, clip: 1, clip: 2, delta: 1e-5}\n", "'clip' is set twice"),
+        ("delta: 1e-5\n", "dp.delta"),
+        ("noise_multiplier: 1\n", "dp.noise_multiplier"),
+        ("local_step: 3\n", "did you mean 'local_steps'?"),
+    ],
+)
+def test_a_slip_in_a_file_is_named(capsys, monkeypatch, tmp_path, text, words):
+    path = tmp_path / "run.yaml"
+    path.write_text(text)
+    code, answer = said(capsys, monkeypatch, "train", "--config", path)
+    assert code == 2
+    assert words in answer
+
+
+def test_resuming_names_the_setting_that_differs_and_undoes_no_round(capsys, monkeypatch, tmp_path):
+    place = ["--out", tmp_path / "run", *SMALL]
+    assert said(capsys, monkeypatch, "train", "--rounds", 2, *place)[0] == 0
+    code, text = said(capsys, monkeypatch, "train", "--resume", "--rounds", 3, *place, "--seed", 5)
+    assert (code, "seed: 0 -> 5" in text) == (2, True)
+    code, text = said(capsys, monkeypatch, "train", "--resume", "--rounds", 1, *place)
+    assert (code, "has 2 rounds already" in text) == (2, True)
+    assert said(capsys, monkeypatch, "train", "--resume", "--rounds", 3, *place)[0] == 0
+
+
+def test_plan_without_arguments_explains_itself():
+    done = CliRunner().invoke(plan_app, [])
+    assert done.exit_code == 0
+    assert "desketch plan --model" in done.output
+
+
+def test_help_shows_every_option_once_and_in_groups():
+    text = CliRunner().invoke(train_app, ["--help"]).output
+    options = [word.strip("│ ") for line in text.splitlines() for word in line.split()[:2] if word.startswith("--")]
+    assert len(options) == len(set(options)) > 40
+    assert all(title in text for title in ("Data and model", "Clients", "Wire", "Server", "Privacy", "Run"))
