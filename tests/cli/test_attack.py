@@ -102,7 +102,7 @@ def test_audit_passes_the_gate_when_noise_wins(tmp_path):
     outcome = invoke(audit_app, *options, "--json", tmp_path / "a.json", "--fail-above", 25)
     assert outcome.exit_code == 0
     assert json.loads((tmp_path / "a.json").read_text())["verdict"] == "noise-limited"
-    assert "verdict: noise-limited" in outcome.stderr
+    assert "verdict: noise-limited" in outcome.stdout
 
 
 @pytest.mark.parametrize(
@@ -119,3 +119,22 @@ def test_audit_passes_the_gate_when_noise_wins(tmp_path):
 def test_audit_refuses_nonsense(wrong):
     with pytest.raises(InputError):
         invoke(audit_app, "--seeds", 1, "--no-curves", *wrong)
+
+
+def test_an_audit_takes_the_settings_of_a_run_and_flags_win(tmp_path):
+    settings = ("--model", "mlp-tanh:8", "--batch-size", 1, "--local-steps", 2, "--codec", "f16", "--compression", 5)
+    invoke(train_app, "--rounds", 1, *settings, "--out", tmp_path / "run", "--quiet")
+    page, answer = tmp_path / "page.html", tmp_path / "answer.json"
+    flags = ("--seeds", 1, "--no-curves", "--codec", "f32", "--html", page, "--json", answer)
+    said = invoke(audit_app, "--from-run", tmp_path / "run", *flags).stdout
+    used = json.loads(answer.read_text())["settings"]
+    assert {name: used[name] for name in ("model", "batch", "local_steps", "eta_local", "codec", "compression")} == {
+        "model": "mlp-tanh:8",
+        "batch": 1,
+        "local_steps": 2,
+        "eta_local": 0.1,
+        "codec": "f32",
+        "compression": 5.0,
+    }
+    assert "verdict" in said
+    assert str(page) in said.replace("\n", "")

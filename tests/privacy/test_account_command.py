@@ -35,6 +35,13 @@ def test_json_shape_and_values() -> None:
     assert set(data["paper"]["why"]) == {"nested", "flat", "subsampled"}
 
 
+def test_calibrating_draws_what_the_noise_will_spend(tmp_path: Path) -> None:
+    plot = tmp_path / "plot.png"
+    found = document(*FLAGS, "--epsilon", "4", "--delta", "1e-5", "--calibrate", "--plot", str(plot))
+    assert plot.read_bytes().startswith(b"\x89PNG")
+    assert found["curve"]["pld"][-1] == pytest.approx(4, abs=0.01)
+
+
 def test_calibrate_is_the_inverse() -> None:
     z = document(*FLAGS, "--epsilon", "4", "--delta", "1e-5", "--calibrate")["noise_multiplier"]
     assert document(*FLAGS, "--noise-multiplier", str(z), "--delta", "1e-5")["pld"] == pytest.approx(4, rel=1e-4)

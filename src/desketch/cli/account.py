@@ -12,7 +12,9 @@ from desketch.cli.document import emit
 from desketch.errors import InputError, PrivacyError
 from desketch.privacy.events import EVERYBODY, Event, Gaussian, Ledger, LocalSteps, PoissonSampled, check_delta
 
-app = typer.Typer(help="State the epsilon of a run by several accountants, or calibrate its noise.")
+app = typer.Typer(
+    add_completion=False, help="State the epsilon of a run by several accountants, or calibrate its noise."
+)
 
 _CURVE_POINTS = 16
 
@@ -49,7 +51,12 @@ def account(
     check_delta(given["delta"])
     if calibrate:
         noise = _calibrated(given, adjacency)
-        emit({"noise_multiplier": noise}, json_to, lambda: print(f"noise multiplier {noise:.6g}"))
+        found: dict[str, Any] = {"noise_multiplier": noise}
+        if curve or plot is not None:
+            found["curve"] = _curve(_ledger(given, noise, adjacency), given["delta"])
+        if plot is not None:
+            _draw(found["curve"], given["delta"], plot)
+        emit(found, json_to, lambda: print(f"noise multiplier {noise:.6g}"))
         return
     ledger = given.get("ledger") or _ledger(given, given.get("noise_multiplier"), adjacency)
     document = _document(ledger, given["delta"])

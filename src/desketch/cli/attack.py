@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from desketch.api.captured import Captured
     from desketch.attack.audit import Attempt
 
-app = typer.Typer(help="Rebuild private examples from a captured message.")
+app = typer.Typer(add_completion=False, help="Rebuild private examples from a captured message.")
 
 
 @app.command()

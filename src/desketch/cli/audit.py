@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
+from click.core import ParameterSource
 
 from desketch.cli.document import emit
 from desketch.core.files import write_durably
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
     from desketch.attack.scenario import Scenario
     from desketch.tasks import Task
 
-app = typer.Typer(help="Say what an eavesdropper can rebuild from the messages of a configuration.")
+app = typer.Typer(
+    add_completion=False, help="Say what an eavesdropper can rebuild from the messages of a configuration."
+)
 
 _LARGEST_GRAM = 3000  # largest b for which the singular values of R itself are computed
 _NOISE_PLACES = ("gradient", "sketch")
@@ -30,6 +33,8 @@ _RAW = "none"
 
 @app.command()
 def audit(
+    ctx: typer.Context,
+    from_run: Path | None = typer.Option(None, help="Audit the settings of this run folder; flags win over them."),
     task: str = typer.Option("digits", help="digits, idx:FOLDER, npz:FILE or csv:FILE."),
     model: str = typer.Option("mlp-tanh:32", help="softmax, mlp:H, mlp-tanh:H, cnn, lenet or module:function."),
     family: str = typer.Option("srht", help="Sketch family, or none: the raw update, without sketching."),
@@ -58,8 +63,11 @@ def audit(
     """Attack simulated leaks of a configuration; print certificate, bounds, success rate and a verdict."""
     if noise_at not in _NOISE_PLACES:
         raise InputError(f"--noise-at is gradient or sketch, got {noise_at!r}")
-    compression = _compression(family, compression, b)
-    settings = {name: value for name, value in locals().items() if name not in ("json_to", "html")}
+    settings = {name: value for name, value in locals().items() if name not in ("ctx", "json_to", "html")}
+    if from_run is not None:
+        given = {name for name in ctx.params if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT}
+        settings |= {name: value for name, value in _of_run(from_run).items() if name not in given}
+    settings["compression"] = _compression(settings["family"], settings["compression"], settings["b"])
 
     import torch
 
@@ -76,9 +84,29 @@ def audit(
     if html is not None:
         _write_page(document, found, html)
     emit(document, json_to, lambda: _show(document))
+    wrote = [path for path in (html, json_to) if path not in (None, "-")]
+    if wrote and json_to != "-":
+        typer.echo(f"wrote {' and '.join(map(str, wrote))}")
     if fail_above is not None and found.psnr_median > fail_above:
         typer.echo(f"median PSNR {found.psnr_median:.1f} dB is above the limit of {fail_above:g} dB", err=True)
         raise typer.Exit(1)
+
+
+def _of_run(folder: Path) -> dict[str, Any]:
+    """The settings of a run that an audit shares with it."""
+    from desketch.tasks import RunConfig
+
+    if not (folder / "config.yaml").is_file():
+        raise InputError(f"{folder} is no run folder (it has no config.yaml); give one that `desketch train` wrote")
+    config = RunConfig.load(folder / "config.yaml")
+    if config.batch_size is None:
+        raise InputError("the run took full gradients of clients of many sizes; say --batch N, the size to audit")
+    if config.dp is not None:
+        raise InputError(
+            "the run is private: say --clip and --noise-std, as `desketch account` or privacy.json has them"
+        )
+    names = ("task", "model", "family", "compression", "b", "codec", "local_steps", "eta_local")
+    return {name: getattr(config, name) for name in names} | {"batch": config.batch_size}
 
 
 def _scenario(settings: dict[str, Any]) -> Scenario:
@@ -208,7 +236,7 @@ def _show(document: dict[str, Any]) -> None:
     table = Table(title=f"verdict: {document['verdict']}", show_header=False, title_justify="left")
     for name, value in rows.items():
         table.add_row(name, value)
-    Console(stderr=True).print(table)
+    Console().print(table)
 
 
 def _noise_line(defence: dict[str, Any]) -> str:

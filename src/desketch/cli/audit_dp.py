@@ -12,7 +12,10 @@ import typer
 from desketch.errors import InputError
 from desketch.privacy.events import check_delta, check_positive
 
-app = typer.Typer(help="Attack the shipped mechanism end to end; report a lower bound on epsilon beside the claim.")
+app = typer.Typer(
+    add_completion=False,
+    help="Attack the shipped mechanism end to end; report a lower bound on epsilon beside the claim.",
+)
 
 _CANARIES = 256
 

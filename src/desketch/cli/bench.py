@@ -7,7 +7,7 @@ import typer
 from desketch.cli.bench_engine import engine
 from desketch.cli.bench_kernels import kernels
 
-app = typer.Typer(help="Measure the kernels or the engine against peers.", no_args_is_help=True)
+app = typer.Typer(add_completion=False, help="Measure the kernels or the engine against peers.", no_args_is_help=True)
 
 
 @app.callback()

@@ -14,7 +14,7 @@ import typer
 from desketch.core.metrics import primary
 from desketch.errors import InputError
 
-app = typer.Typer(help="Write a Flower deployment, or try one on this machine.")
+app = typer.Typer(add_completion=False, help="Write a Flower deployment, or try one on this machine.")
 
 
 @app.command()

@@ -30,7 +30,9 @@ _INTRODUCTION = """desketch plan says how many numbers to send, in which code, h
 
 Add your link (--uplink 500kbit --latency 100ms) and what to save (--objective bits); --help lists all options."""
 
-app = typer.Typer(help="Choose sketch, local steps, step sizes and codec for a target error and a link.")
+app = typer.Typer(
+    add_completion=False, help="Choose sketch, local steps, step sizes and codec for a target error and a link."
+)
 
 
 @app.command(name="plan")

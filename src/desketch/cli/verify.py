@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 _EVERY = 2.0  # seconds between plain lines of progress
 
-app = typer.Typer(help="Check every theorem against experiments; refute the printed statements that are false.")
+app = typer.Typer(
+    add_completion=False, help="Check every theorem against experiments; refute the printed statements that are false."
+)
 
 
 @app.command()
