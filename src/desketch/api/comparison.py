@@ -60,15 +60,20 @@ def compare_methods(
 ) -> list[Result]:
     """Tune and measure each method; those in ``untuned`` keep their defaults."""
     results = []
-    for method in methods:
+    for place, method in enumerate(methods, start=1):
+        tell = _numbered(progress, f"{place}/{len(methods)} ")
         if method.name in untuned:
             choice = Choice(method.untuned, method.average, 0)
         else:
-            choice = tune(problem, method, limits=limits, store=store, progress=progress)
+            choice = tune(problem, method, limits=limits, store=store, progress=tell)
         results.append(
-            measure(problem, method, choice, seeds=range(1, seeds + 1), limits=limits, store=store, progress=progress)
+            measure(problem, method, choice, seeds=range(1, seeds + 1), limits=limits, store=store, progress=tell)
         )
     return results
+
+
+def _numbered(progress: Progress, place: str) -> Progress:
+    return lambda label, t, value: progress(place + label, t, value)
 
 
 def summary(problem: Contest, rows: Sequence[dict[str, Any]], *, limits: Limits) -> dict[str, Any]:

@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "compare": ("Bytes to reach and hold a target, against other methods.", "desketch.cli.compare"),
     "plan": ("Choose sketch, local steps and step sizes for a target and a link.", "desketch.cli.plan"),
     "verify": ("Check the theorems against experiments.", "desketch.cli.verify"),
+    "watch": ("See the report of a run in the browser while it goes on.", "desketch.cli.watch"),
     "report": ("Write the report of a run folder again.", "desketch.cli.report"),
 }
 

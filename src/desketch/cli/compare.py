@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.status import Status
 from rich.table import Table
 
 from desketch.api.comparison import compare_methods, make_problem, summary
@@ -19,6 +17,7 @@ from desketch.baselines.compare import Result
 from desketch.baselines.methods import METHODS, find_methods
 from desketch.baselines.store import TrialStore
 from desketch.baselines.trial import Limits
+from desketch.cli.status import progress_line
 from desketch.core.files import write_durably
 from desketch.core.metrics import Metric
 from desketch.errors import ConfigError
@@ -71,7 +70,7 @@ def compare(
     )
     limits = Limits(target=target, rounds=rounds, every=every)
     console = Console(stderr=json_out == "-")
-    with _status(console) as status:
+    with progress_line() as tell:
         results = compare_methods(
             problem,
             chosen,
@@ -79,7 +78,7 @@ def compare(
             limits=limits,
             store=TrialStore(out / "trials.json"),
             untuned=[method.name for method in plain],
-            progress=lambda label, t, value: status.update(f"{label}: round {t}, {metric.title} {value:.4f}"),
+            progress=lambda label, t, value: tell(f"{label}: round {t}, {metric.title} {value:.4f}"),
         )
     report = {
         "command": " ".join(["desketch", *sys.argv[1:]]),
@@ -102,10 +101,6 @@ def _check_target(metric: Metric, target: float) -> None:
         raise ConfigError(f"the target is {metric.title} between 0 and 1, got {target}; write 0.84 for 84%")
     if not target > 0:
         raise ConfigError(f"the target is a positive {metric.title}, got {target}")
-
-
-def _status(console: Console) -> AbstractContextManager[Status]:
-    return console.status("loading")
 
 
 def _write(path: Path, text: str) -> None:

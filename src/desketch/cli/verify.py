@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from desketch.cli.document import emit
+from desketch.cli.status import progress_line
 
 if TYPE_CHECKING:
     from desketch.verify.rows import Row
-
-_EVERY = 2.0  # seconds between plain lines of progress
 
 app = typer.Typer(
     add_completion=False, help="Check every theorem against experiments; refute the printed statements that are false."
@@ -57,30 +53,8 @@ def _run(quick: bool, seed: int) -> list[Row]:
     from desketch.verify.suite import FULL, QUICK
     from desketch.verify.suite import verify as stream
 
-    with _progress() as progress:
+    with progress_line() as progress:
         return list(stream(QUICK if quick else FULL, seed=seed, progress=progress))
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[str], None]]:
-    """On stderr: one line that changes at a terminal; where it is piped, a plain line every few seconds."""
-    from rich.console import Console
-
-    console, started, last = Console(stderr=True), time.monotonic(), -_EVERY
-
-    def line(message: str) -> None:
-        nonlocal last
-        now = time.monotonic() - started
-        if now - last >= _EVERY:
-            last = now
-            sys.stderr.write(f"{now:5.0f} s  {message}\n")
-            sys.stderr.flush()
-
-    if not console.is_terminal:
-        yield line
-        return
-    with console.status("starting") as status:
-        yield status.update
 
 
 def hardest_rows(rows: list[Row]) -> list[Row]:
