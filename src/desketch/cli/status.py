@@ -1,4 +1,4 @@
-"""Progress of long work on stderr: one line that changes at a terminal; where it is piped, a plain line now and then."""
+"""Progress of long work on stderr: one line that changes at a terminal, plain lines now and then in a pipe."""
 
 from __future__ import annotations
 
