@@ -35,7 +35,7 @@ def render_audit(document: Mapping[str, Any], *, picture: bytes) -> str:
     style = files("desketch.report").joinpath("style.css").read_text(encoding="utf-8")
     title = f"Leakage audit: {document['verdict']}"
     settings = document.get("settings", {})
-    about = ", ".join(f"{k} {v}" for k, v in settings.items() if v not in (None, False, ""))
+    about = ", ".join(f"{_words(k)} {_words(v)}" for k, v in settings.items() if v not in (None, False, ""))
     body = "".join(
         f"<section><h2>{escape(name)}</h2>{html}</section>" for name, html in _sections(document, picture) if html
     )
@@ -143,10 +143,20 @@ def _figure(prefix: str, title: str, figure: Figure, note: str) -> str:
 
 
 def _table(facts: Mapping[str, Any]) -> str:
-    def text(value: Any) -> str:
-        return f"{value:.4g}" if isinstance(value, float) else str(value)
-
     rows = "".join(
-        f"<tr><th>{escape(name)}</th><td>{escape(text(v))}</td></tr>" for name, v in facts.items() if v is not None
+        f"<tr><th>{escape(_words(name))}</th><td>{escape(_words(v))}</td></tr>"
+        for name, v in facts.items()
+        if v is not None
     )
     return f"<table>{rows}</table>" if rows else ""
+
+
+def _words(value: Any) -> str:
+    """A name or value as people write it: no underscores, no braces, four digits."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{_words(name)} {_words(part)}" for name, part in value.items()) or "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return value.replace("_", " ") if isinstance(value, str) and " " not in value and ":" not in value else str(value)

@@ -49,7 +49,8 @@ def _subtitle(run: RunRecord) -> str:
     up = config.get("codec", "?")
     wire = f"{config.get('family', '?')} {size}, {up} up, {config.get('codec_down') or up} down"
     split = f"{config['partition']}, " if config.get("partition") else ""
-    return f"desketch run: {config.get('clients', '?')} clients, {split}{wire}"
+    graph = f"{config['topology']} without a server, " if config.get("topology") else ""
+    return f"desketch run: {config.get('clients', '?')} clients, {graph}{split}{wire}"
 
 
 def _warning(run: RunRecord) -> str:

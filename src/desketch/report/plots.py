@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib import rc_context
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter
+from matplotlib.ticker import EngFormatter, MaxNLocator
 
 __all__ = ["PALETTE", "Series", "graph_figure", "line_figure", "to_svg"]
 
@@ -78,6 +78,8 @@ def line_figure(
         if unit:
             axes.xaxis.set_major_formatter(EngFormatter(unit=unit, sep=" "))
             axes.xaxis.set_minor_formatter("")
+        if xlabel == "round" and axes.get_xscale() == "linear":
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         if len(series) > 1:
             axes.legend(loc="best")
     return figure
