@@ -9,7 +9,7 @@ import pytest
 
 import desketch
 from desketch.errors import SketchError
-from desketch.sketches import compiled
+from desketch.core import compiled
 
 pytestmark = pytest.mark.skipif(not compiled.available(), reason="the extension is not built")
 

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from desketch.errors import SketchError
 from desketch.keys import Key
-from desketch.sketches import compiled
+from desketch.core import compiled
 
 if TYPE_CHECKING:
     from torch import Tensor
