@@ -66,9 +66,7 @@ def plan(family: str, key: bytes, sizes: Mapping[str, float]) -> Any:
     return _kernels.Plan(family, key, isa(), **sizes)
 
 
-def rotate(
-    key: bytes, salts: Sequence[int], x: npt.NDArray[np.float32], *, back: bool
-) -> npt.NDArray[np.float32]:
+def rotate(key: bytes, salts: Sequence[int], x: npt.NDArray[np.float32], *, back: bool) -> npt.NDArray[np.float32]:
     """Rotate the rows of ``x`` for the one-bit code, each by the rotation of its salt."""
     out = np.empty(x.shape, dtype=np.float32)
     streams = np.asarray(salts, dtype=np.uint32)
