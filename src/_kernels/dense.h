@@ -106,12 +106,22 @@ template <class Row> class Dense {
     const size_t whole = d_ / 64, blocks = (d_ + 63) / 64;
     List<T> tails(n * 64);
     for (size_t v = 0; v < n; ++v) copy_n(g + v * d_ + whole * 64, d_ - whole * 64, &tails[v * 64]);
-    parallel(groups * tiles, threads, [&](size_t item) {
+    struct State {
+      List<Row> rows;
+      List<T> sums;
+    };
+    auto make = [&] {
+      State state{{}, List<T>(height * group * 64)};
+      state.rows.reserve(height);
+      return state;
+    };
+    parallel_each(make, groups * tiles, threads, [&](size_t item, State& state) {
       const size_t v0 = item / tiles * group, v1 = least(n, v0 + group);
       const size_t k0 = item % tiles * height, k1 = least(b_, k0 + height);
-      List<Row> rows;
+      List<Row>& rows = state.rows;
+      List<T>& sums = state.sums;
+      rows.clear(), sums.zero();
       for (size_t k = k0; k < k1; ++k) rows.push_back(Row(key_, uint32_t(k), int64_t(d_)));
-      List<T> sums((k1 - k0) * (v1 - v0) * 64);
       typename Row::Tile tile;
       for (size_t first = 0; first < blocks; first += 64)
         for (size_t k = k0; k < k1; ++k) {
@@ -130,10 +140,11 @@ template <class Row> class Dense {
     const T outer = T(scale), inner = T(scale_);
     const size_t blocks = (d_ + 63) / 64, supers = (blocks + 63) / 64;
     const size_t span = most<size_t>(1, least(Row::kSpan, supers / 8));
-    parallel((supers + span - 1) / span, threads, [&](size_t item) {
+    const size_t widest = least(span * kSuper, blocks * 64);
+    parallel_each([&] { return List<T>(n * widest); }, (supers + span - 1) / span, threads, [&](size_t item, List<T>& sums) {
       const size_t p0 = item * span, p1 = least(supers, p0 + span);
       const size_t first = p0 * kSuper, last = least(d_, p1 * kSuper), width = (last - first + 63) / 64 * 64;
-      List<T> sums(n * width);
+      sums.zero();
       typename Row::Tile tile;
       for (size_t v = 0; add && v < n; ++v) copy_n(out + v * d_ + first, last - first, &sums[v * width]);
       for (size_t k = 0; k < b_; ++k) {

@@ -67,6 +67,8 @@ template <class T> class List {
     memcpy(static_cast<void*>(data_ + size_++), &value, sizeof(T));
   }
 
+  void clear() { size_ = 0; }
+  void zero() { memset(static_cast<void*>(data_), 0, size_ * sizeof(T)); }
   size_t size() const { return size_; }
   T& operator[](size_t i) { return data_[i]; }
   const T& operator[](size_t i) const { return data_[i]; }

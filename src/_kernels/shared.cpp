@@ -19,25 +19,25 @@ namespace desketch {
 Operator::Operator() = default;
 Operator::~Operator() = default;
 
-void on_threads(int threads, void (*body)(void*), void* context) {
+void on_threads(size_t threads, void (*body)(void*, size_t), void* context) {
   std::exception_ptr failure;
   std::mutex guard;
-  auto run = [&]() noexcept {
+  auto run = [&](size_t t) noexcept {
     try {
-      body(context);
+      body(context, t);
     } catch (...) {
       const std::lock_guard<std::mutex> lock(guard);
       if (!failure) failure = std::current_exception();
     }
   };
   std::vector<std::thread> pool;
-  pool.reserve(size_t(std::max(threads, 1)));
   try {
-    for (int t = 1; t < threads; ++t) pool.emplace_back(run);
+    pool.reserve(threads);
+    for (size_t t = 1; t < threads; ++t) pool.emplace_back(run, t);
   } catch (const std::system_error&) {  // no more threads to be had: those that run share the work
   } catch (const std::bad_alloc&) {
   }
-  run();
+  run(0);
   for (std::thread& thread : pool) thread.join();
   if (failure) std::rethrow_exception(failure);
 }
@@ -51,7 +51,7 @@ namespace {
 std::atomic<size_t> failing{0};
 }
 
-void fail_allocation(size_t n) { failing = n; }
+size_t fail_allocation(size_t n) { return failing.exchange(n); }
 
 void* allocate(size_t alignment, size_t bytes) {
   size_t left = failing.load(std::memory_order_relaxed);

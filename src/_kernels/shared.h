@@ -9,9 +9,9 @@
 
 namespace desketch {
 
-// Run body(context) on up to `threads` threads at once, the caller's among them, and wait for all. The first exception that
-// leaves a body is thrown again here.
-void on_threads(int threads, void (*body)(void*), void* context);
+// Run body(context, t) for t = 0 .. threads-1 on as many threads as can be had, the caller's (t = 0) among them, and wait for
+// all. The first exception that leaves a body is thrown again here.
+void on_threads(size_t threads, void (*body)(void*, size_t), void* context);
 
 // Sort, drop repetitions, and return how many are left.
 size_t sort_unique(uint32_t* values, size_t count);
@@ -19,7 +19,8 @@ size_t sort_unique(uint32_t* values, size_t count);
 // Memory at the start of an alignment; throws std::bad_alloc.
 void* allocate(size_t alignment, size_t bytes);
 
-// Let the n-th call of allocate from now fail (0: none), to see in tests what becomes of it.
-void fail_allocation(size_t n);
+// Let the n-th call of allocate from now fail (0: none), to see in tests what becomes of it; returns what was left of the
+// last such order.
+size_t fail_allocation(size_t n);
 
 }  // namespace desketch

@@ -29,9 +29,8 @@ class Sparse {
   template <class T> void sketch(const T* g, T* y, size_t n, int threads) const {
     const size_t supers = size_t(d_ + kSuper - 1) / kSuper, chunks = chunk_count(supers);
     const size_t groups = (n + kGroup - 1) / kGroup;
-    auto sum = [&](size_t group, size_t c, T* tables, size_t stride) {
+    auto sum = [&](size_t group, size_t c, Hashes& hashes, T* tables, size_t stride) {
       const size_t v0 = group * kGroup, v1 = least(n, v0 + kGroup);
-      Hashes hashes{size_t(nnz_)};
       for (size_t p = supers * c / chunks; p < supers * (c + 1) / chunks; ++p) {
         hash(uint32_t(p), hashes);
         for (size_t v = v0; v < v1; ++v) add(hashes, g + v * size_t(d_), p, tables + (v - v0) * stride);
@@ -40,19 +39,25 @@ class Sparse {
     if (threads > 1 && chunks > 1) {
       Scratch<T> tables(n * chunks * width_);
       tables.zero();
-      parallel(groups * chunks, threads, [&](size_t item) {
+      parallel_each(new_hashes(), groups * chunks, threads, [&](size_t item, Hashes& hashes) {
         const size_t group = item / chunks, c = item % chunks;
-        sum(group, c, &tables[(group * kGroup * chunks + c) * width_], chunks * width_);
+        sum(group, c, hashes, &tables[(group * kGroup * chunks + c) * width_], chunks * width_);
       });
       parallel(n, threads, [&](size_t v) {
         for (size_t c = 0; c < chunks; ++c) fold(&tables[(v * chunks + c) * width_], c, chunks, y + v * size_t(b_));
       });
       return;
     }
-    parallel_with<T>(least(n, kGroup) * width_, groups, threads, [&](size_t group, Scratch<T>& tables) {
+    struct State {
+      Hashes hashes;
+      Scratch<T> tables;
+    };
+    auto make = [&] { return State{Hashes(size_t(nnz_)), Scratch<T>(least(n, kGroup) * width_)}; };
+    parallel_each(make, groups, threads, [&](size_t group, State& state) {
+      Scratch<T>& tables = state.tables;
       for (size_t c = 0; c < chunks; ++c) {
         tables.zero();
-        sum(group, c, tables.data(), width_);
+        sum(group, c, state.hashes, tables.data(), width_);
         for (size_t v = group * kGroup; v < least(n, (group + 1) * kGroup); ++v)
           fold(&tables[v % kGroup * width_], c, chunks, y + v * size_t(b_));
       }
@@ -64,8 +69,7 @@ class Sparse {
     Scratch<T> scaled(n * width_);
     for (size_t v = 0; v < n; ++v) spread(s + v * size_t(b_), scale, &scaled[v * width_]);
     const size_t run = most<size_t>(1, least<size_t>(64, supers / 16));
-    parallel((supers + run - 1) / run, threads, [&](size_t item) {
-      Hashes hashes{size_t(nnz_)};
+    parallel_each(new_hashes(), (supers + run - 1) / run, threads, [&](size_t item, Hashes& hashes) {
       for (size_t p = item * run; p < least(supers, (item + 1) * run); ++p) {
         hash(uint32_t(p), hashes);
         for (size_t v = 0; v < n; ++v) take(hashes, &scaled[v * width_], p, out + v * size_t(d_), add);
@@ -85,6 +89,10 @@ class Sparse {
     Scratch<uint32_t> rows;
     size_t turn;
   };
+
+  auto new_hashes() const {
+    return [this] { return Hashes(size_t(nnz_)); };
+  }
 
   // How many partial sums: a function of (d, b) alone, so that the result does not depend on the threads.
   size_t chunk_count(size_t supers) const {
