@@ -71,15 +71,14 @@ def test(site: Path, *options: str, **environment: str) -> int:
     loaded = subprocess.check_output(probe, text=True, env=env, cwd=ROOT).strip()
     if not Path(loaded).is_relative_to(site):
         sys.exit(f"{loaded} was loaded in place of the build in {site}")
-    command = [sys.executable, "-S", "-m", "pytest", "-p", "no:cacheprovider", "--timeout", "3000", *SUITES, *options]
-    return subprocess.run(command, env=env, cwd=ROOT).returncode
+    pytest = [sys.executable, "-S", "-m", "pytest", "-p", "no:cacheprovider", "--timeout", "3000"]
+    shown = ["--capture=sys"]  # what a sanitizer says on its way out is not pytest's to keep
+    return subprocess.run([*pytest, *shown, *SUITES, *options], env=env, cwd=ROOT).returncode
 
 
 def run(*command: object) -> None:
     """Run quietly; show everything where it fails."""
-    done = subprocess.run(
-        [str(part) for part in command], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
+    done = subprocess.run([str(part) for part in command], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     if done.returncode:
         sys.exit(f"{' '.join(str(part) for part in command)} failed:\n{done.stdout}")
 

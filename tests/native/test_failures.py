@@ -27,7 +27,7 @@ def fail_allocation():
 
 
 def each_allocation_fails_once(fail_allocation, work):
-    """Run ``work`` with its first allocation failing, then with its second, ...: how often was that raised, survived?"""
+    """Run ``work`` with its first allocation failing, then its second, ...: how often was that raised, survived?"""
     expected, raised, survived = work(), 0, 0
     for n in range(1, 1000):
         fail_allocation(n)
