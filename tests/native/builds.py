@@ -38,9 +38,14 @@ def clang(folder: Path) -> int:
 def sanitize(folder: Path) -> int:
     """The kernels under AddressSanitizer and UndefinedBehaviorSanitizer; the first finding ends the run."""
     site = build(folder, "-DDESKETCH_SANITIZE=address,undefined", "-DCMAKE_BUILD_TYPE=RelWithDebInfo")
-    asan = subprocess.check_output([os.environ.get("CXX", "g++"), "-print-file-name=libasan.so"], text=True).strip()
+    compiler = os.environ.get("CXX", "g++")
+    # The interpreter is not linked with either; without libstdc++ the sanitizer does not find the throw it wraps.
+    runtimes = [
+        subprocess.check_output([compiler, f"-print-file-name={name}"], text=True).strip()
+        for name in ("libasan.so", "libstdc++.so.6")
+    ]
     options = {
-        "LD_PRELOAD": asan,
+        "LD_PRELOAD": ":".join(runtimes),
         "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1",  # the interpreter keeps what it allocates
         "UBSAN_OPTIONS": "print_stacktrace=1",
         "DESKETCH_THREADS": "2",
