@@ -39,7 +39,7 @@ class Sparse {
     if (threads > 1 && chunks > 1) {
       Scratch<T> tables(n * chunks * width_);
       tables.zero();
-      parallel_each(new_hashes(), groups * chunks, threads, [&](size_t item, Hashes& hashes) {
+      parallel_each(NewHashes{size_t(nnz_)}, groups * chunks, threads, [&](size_t item, Hashes& hashes) {
         const size_t group = item / chunks, c = item % chunks;
         sum(group, c, hashes, &tables[(group * kGroup * chunks + c) * width_], chunks * width_);
       });
@@ -69,7 +69,7 @@ class Sparse {
     Scratch<T> scaled(n * width_);
     for (size_t v = 0; v < n; ++v) spread(s + v * size_t(b_), scale, &scaled[v * width_]);
     const size_t run = most<size_t>(1, least<size_t>(64, supers / 16));
-    parallel_each(new_hashes(), (supers + run - 1) / run, threads, [&](size_t item, Hashes& hashes) {
+    parallel_each(NewHashes{size_t(nnz_)}, (supers + run - 1) / run, threads, [&](size_t item, Hashes& hashes) {
       for (size_t p = item * run; p < least(supers, (item + 1) * run); ++p) {
         hash(uint32_t(p), hashes);
         for (size_t v = 0; v < n; ++v) take(hashes, &scaled[v * width_], p, out + v * size_t(d_), add);
@@ -90,9 +90,10 @@ class Sparse {
     size_t turn;
   };
 
-  auto new_hashes() const {
-    return [this] { return Hashes(size_t(nnz_)); };
-  }
+  struct NewHashes {
+    size_t nnz;
+    Hashes operator()() const { return Hashes(nnz); }
+  };
 
   // How many partial sums: a function of (d, b) alone, so that the result does not depend on the threads.
   size_t chunk_count(size_t supers) const {
