@@ -8,7 +8,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow mutants check format bench docs clean
+.PHONY: help setup demo test test-slow mutants sanitize clang fuzz check format bench docs clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 12
@@ -34,6 +34,17 @@ test-slow: $(STAMP)  ## the long tests: real kills, real browsers, real networks
 
 mutants: $(STAMP)  ## break the code on purpose, in a copy, and list the breaks no test notices (about 4 minutes)
 	$(BIN)/python tests/mutants/run.py
+
+sanitize: $(STAMP)  ## the kernels under ASan and UBSan, built into a temporary folder, over the conformance suites
+	$(BIN)/python tests/native/builds.py sanitize
+
+clang: $(STAMP)  ## the kernels as clang compiles them, over the same suites
+	$(BIN)/python tests/native/builds.py clang
+
+RUNS ?= 100000
+fuzz: $(STAMP)  ## fuzz frames, codecs and session messages; RUNS=1000000 executions of each target, TARGETS=frame,order
+	$(PIP) install -c constraints.txt atheris
+	$(BIN)/python tests/fuzz/run.py --runs $(RUNS) --targets '$(TARGETS)'
 
 check: $(STAMP)  ## formatting, lint, types, layers
 	$(BIN)/ruff format --check .

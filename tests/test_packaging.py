@@ -16,7 +16,7 @@ import desketch
 ROOT = Path(__file__).parents[1]
 PROBE = """
 import json, numpy as np, desketch
-from desketch.sketches import compiled
+from desketch.core import compiled
 R = desketch.draw("sparse2", d=1000, b=100, key=desketch.Key(7))
 print(json.dumps([desketch.__file__, compiled.available(), R.desketch(np.arange(100.0)).tobytes().hex()]))
 """

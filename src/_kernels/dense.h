@@ -1,7 +1,5 @@
 // Gaussian and AMS: rows are made a superblock of columns at a time and used at once, never stored.
 #pragma once
-#include <cmath>
-
 #include "hashes.h"
 #include "operator.h"
 #include "parallel.h"
@@ -15,12 +13,12 @@ inline void normals(const uint32_t w[64], float z[64]) {
       const uint32_t angle = w[l + 16];
       const float f = float(int32_t(w[l] >> 1)) + 0.5f;
       int32_t bits;
-      std::memcpy(&bits, &f, 4);
+      memcpy(&bits, &f, 4);
       bits -= 0x3F3504F3;
       const float exponent = float(31 - (bits >> 23));
       const int32_t mantissa = (bits & 0x7FFFFF) + 0x3F3504F3;
       float m;
-      std::memcpy(&m, &mantissa, 4);
+      memcpy(&m, &mantissa, 4);
       const float t = m - 1.0f;
       float q = 0.11953793466091156f;
       q = q * t + -0.18750451505184174f;
@@ -28,7 +26,7 @@ inline void normals(const uint32_t w[64], float z[64]) {
       q = q * t + -0.24898795783519745f;
       q = q * t + 0.3331545293331146f;
       q = q * t + -0.5000149011611938f;
-      const float r = std::sqrt(exponent * float(0.69314718055994530942) - (t + t * t * q));
+      const float r = __builtin_sqrtf(exponent * float(0.69314718055994530942) - (t + t * t * q));
       const float phi = float(int32_t(angle << 2)) * float(3.14159265358979323846 / 8589934592.0);
       const float u = phi * phi;
       float s = -0.0001922443916555494f;
@@ -40,9 +38,9 @@ inline void normals(const uint32_t w[64], float z[64]) {
       const float sine = phi + phi * u * s, cosine = 1.0f + u * c;
       const float first = r * (cosine - sine), second = r * (cosine + sine);
       uint32_t a, b;
-      std::memcpy(&a, &first, 4), std::memcpy(&b, &second, 4);
+      memcpy(&a, &first, 4), memcpy(&b, &second, 4);
       a ^= angle & 0x80000000u, b ^= (angle << 1) & 0x80000000u;
-      std::memcpy(&z[l], &a, 4), std::memcpy(&z[l + 16], &b, 4);
+      memcpy(&z[l], &a, 4), memcpy(&z[l + 16], &b, 4);
     }
 }
 
@@ -100,27 +98,37 @@ class AmsRow {
 
 template <class Row> class Dense {
  public:
-  explicit Dense(const Params& p) : d_(size_t(p.d)), b_(size_t(p.b)), scale_(p.scale) { std::copy_n(p.key, 4, key_); }
+  explicit Dense(const Params& p) : d_(size_t(p.d)), b_(size_t(p.b)), scale_(p.scale) { copy_n(p.key, 4, key_); }
 
   template <class T> void sketch(const T* g, T* y, size_t n, int threads) const {
-    const size_t group = std::max<size_t>(1, std::min<size_t>(n, 64)), groups = (n + group - 1) / group;
-    const size_t height = std::max<size_t>(1, 32 / group), tiles = (b_ + height - 1) / height;
+    const size_t group = most<size_t>(1, least<size_t>(n, 64)), groups = (n + group - 1) / group;
+    const size_t height = most<size_t>(1, 32 / group), tiles = (b_ + height - 1) / height;
     const size_t whole = d_ / 64, blocks = (d_ + 63) / 64;
-    std::vector<T> tails(n * 64);
-    for (size_t v = 0; v < n; ++v) std::copy(g + v * d_ + whole * 64, g + (v + 1) * d_, &tails[v * 64]);
-    parallel(groups * tiles, threads, [&](size_t item) {
-      const size_t v0 = item / tiles * group, v1 = std::min(n, v0 + group);
-      const size_t k0 = item % tiles * height, k1 = std::min(b_, k0 + height);
-      std::vector<Row> rows;
-      for (size_t k = k0; k < k1; ++k) rows.emplace_back(key_, uint32_t(k), int64_t(d_));
-      std::vector<T> sums((k1 - k0) * (v1 - v0) * 64);
+    List<T> tails(n * 64);
+    for (size_t v = 0; v < n; ++v) copy_n(g + v * d_ + whole * 64, d_ - whole * 64, &tails[v * 64]);
+    struct State {
+      List<Row> rows;
+      List<T> sums;
+    };
+    auto make = [&] {
+      State state{{}, List<T>(height * group * 64)};
+      state.rows.reserve(height);
+      return state;
+    };
+    parallel_each(make, groups * tiles, threads, [&](size_t item, State& state) {
+      const size_t v0 = item / tiles * group, v1 = least(n, v0 + group);
+      const size_t k0 = item % tiles * height, k1 = least(b_, k0 + height);
+      List<Row>& rows = state.rows;
+      List<T>& sums = state.sums;
+      rows.clear(), sums.zero();
+      for (size_t k = k0; k < k1; ++k) rows.push_back(Row(key_, uint32_t(k), int64_t(d_)));
       typename Row::Tile tile;
       for (size_t first = 0; first < blocks; first += 64)
         for (size_t k = k0; k < k1; ++k) {
-          const size_t here = std::min<size_t>(64, blocks - first);
+          const size_t here = least<size_t>(64, blocks - first);
           rows[k - k0].fill(uint32_t(first / 64), here, tile);
           for (size_t v = v0; v < v1; ++v)
-            add_dots(tile, g + v * d_ + first * 64, std::min(here, whole - first), here, &tails[v * 64],
+            add_dots(tile, g + v * d_ + first * 64, least(here, whole - first), here, &tails[v * 64],
                      &sums[((k - k0) * (v1 - v0) + v - v0) * 64]);
         }
       for (size_t k = k0; k < k1; ++k)
@@ -131,24 +139,25 @@ template <class Row> class Dense {
   template <class T> void desketch(const T* s, T* out, size_t n, double scale, bool add, int threads) const {
     const T outer = T(scale), inner = T(scale_);
     const size_t blocks = (d_ + 63) / 64, supers = (blocks + 63) / 64;
-    const size_t span = std::max<size_t>(1, std::min(Row::kSpan, supers / 8));
-    parallel((supers + span - 1) / span, threads, [&](size_t item) {
-      const size_t p0 = item * span, p1 = std::min(supers, p0 + span);
-      const size_t first = p0 * kSuper, last = std::min(d_, p1 * kSuper), width = (last - first + 63) / 64 * 64;
-      std::vector<T> sums(n * width);
+    const size_t span = most<size_t>(1, least(Row::kSpan, supers / 8));
+    const size_t widest = least(span * kSuper, blocks * 64);
+    parallel_each([&] { return List<T>(n * widest); }, (supers + span - 1) / span, threads, [&](size_t item, List<T>& sums) {
+      const size_t p0 = item * span, p1 = least(supers, p0 + span);
+      const size_t first = p0 * kSuper, last = least(d_, p1 * kSuper), width = (last - first + 63) / 64 * 64;
+      sums.zero();
       typename Row::Tile tile;
-      for (size_t v = 0; add && v < n; ++v) std::copy(out + v * d_ + first, out + v * d_ + last, &sums[v * width]);
+      for (size_t v = 0; add && v < n; ++v) copy_n(out + v * d_ + first, last - first, &sums[v * width]);
       for (size_t k = 0; k < b_; ++k) {
         const Row row(key_, uint32_t(k), int64_t(d_));
         for (size_t p = p0; p < p1; ++p) {
-          const size_t here = std::min<size_t>(64, blocks - p * 64);
+          const size_t here = least<size_t>(64, blocks - p * 64);
           row.fill(uint32_t(p), here, tile);
           for (size_t v = 0; v < n; ++v)
             for (size_t r = 0; r < here; ++r)
               Row::template axpy<T>(tile, r, s[v * b_ + k] * outer * inner, &sums[v * width + (p - p0) * kSuper + r * 64]);
         }
       }
-      for (size_t v = 0; v < n; ++v) std::copy_n(&sums[v * width], last - first, out + v * d_ + first);
+      for (size_t v = 0; v < n; ++v) copy_n<T>(&sums[v * width], last - first, out + v * d_ + first);
     });
   }
 

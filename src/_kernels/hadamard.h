@@ -6,13 +6,25 @@
 
 namespace desketch::ISA {
 
+// Lane l of the result is lane l ^ H of x.
+template <int... l> struct Indices {};
+template <class T, int n = kLanes<T>, int... l> struct Counted : Counted<T, n - 1, n - 1, l...> {};
+template <class T, int... l> struct Counted<T, 0, l...> { using type = Indices<l...>; };
+template <class T> using LanesOf = typename Counted<T>::type;
+template <class T, int H, int... l> inline vec<T> exchange(vec<T> x, Indices<l...>) {
+#if defined(__clang__) || __GNUC__ >= 12
+  return __builtin_shufflevector(x, x, (l ^ H)...);
+#else
+  return __builtin_shuffle(x, typename Vector<T>::bits{typename Bits<T>::type(l ^ H)...});
+#endif
+}
+
 // x_l + x_{l+H}, and x_{l-H} - x_l in the other half of the lanes. Where a fused product costs no more than a sum, the product
 // with +-1 is exact and saves flipping the signs.
 template <class T, int H> inline vec<T> lane_butterfly(vec<T> x) {
-  typename Vector<T>::bits order;
   vec<T> unit;
-  for (int l = 0; l < kLanes<T>; ++l) order[l] = typename Bits<T>::type(l ^ H), unit[l] = T(l & H ? -1 : 1);
-  const vec<T> other = __builtin_shuffle(x, order);
+  for (int l = 0; l < kLanes<T>; ++l) unit[l] = T(l & H ? -1 : 1);
+  const vec<T> other = exchange<T, H>(x, LanesOf<T>());
 #if defined(__AVX512F__)
   if constexpr (sizeof(T) == 4) return _mm512_fmadd_ps(x, unit, other);
   else return _mm512_fmadd_pd(x, unit, other);
@@ -111,7 +123,7 @@ template <class T> void fwht(T* x, size_t n) {
         }
     return;
   }
-  const size_t piece = std::min<size_t>(n, kSuper);
+  const size_t piece = least<size_t>(n, kSuper);
   for (size_t i = 0; i < n; i += piece) transform_piece<T>(x + i, nullptr, x + i, piece);
   stages<T>(x, n, piece);
 }

@@ -1,7 +1,5 @@
 // The hash families of spec v1: signs (a BCH code), buckets (a linear hash) and samples, each with Philox on top.
 #pragma once
-#include <vector>
-
 #include "memory.h"
 #include "philox.h"
 
@@ -135,7 +133,7 @@ class Buckets {
  private:
   static constexpr int kDigits = 6;
   // x mod M for x < 2 M: below M the difference wraps around, and is the larger one.
-  uint32_t reduce(uint32_t x) const { return std::min(x, x - modulus_); }
+  uint32_t reduce(uint32_t x) const { return least(x, x - modulus_); }
   words reduce(words x) const { return smaller(x, x - modulus_); }
   Stream words_;
   uint32_t modulus_, first_, sum_[kDigits][64];
@@ -145,12 +143,12 @@ class Buckets {
 inline uint32_t first_bit(uint64_t word) { return uint32_t(__builtin_ctzll(word | uint64_t(1) << 63)); }
 
 // b of n numbers, uniformly without replacement, ascending: the first different values of the sample stream.
-inline std::vector<uint32_t> sample_rows(const uint32_t key[4], int64_t n, int64_t b) {
-  const int64_t draws = std::min(b, n - b);
+inline List<uint32_t> sample_rows(const uint32_t key[4], int64_t n, int64_t b) {
+  const int64_t draws = least(b, n - b);
   const Stream words = stream_of(key, 0, kSample);
   const uint32_t threshold = uint32_t((uint64_t(1) << 32) % uint64_t(n));
   uint32_t w[64], q = 0;
-  std::vector<uint32_t> rows;
+  List<uint32_t> rows;
   rows.reserve(size_t(b) + 64);
   if (draws == b && n / 8 > 16 * b + 4096) {  // few of many: sorting takes O(b) memory
     rows.resize(size_t(b));
@@ -161,8 +159,7 @@ inline std::vector<uint32_t> sample_rows(const uint32_t key[4], int64_t n, int64
         const uint64_t product = uint64_t(w[used++]) * uint64_t(n);
         if (uint32_t(product) >= threshold) rows[kept++] = uint32_t(product >> 32);
       }
-      std::sort(rows.begin(), rows.begin() + long(kept));
-      kept = size_t(std::unique(rows.begin(), rows.begin() + long(kept)) - rows.begin());
+      kept = sort_unique(rows.begin(), kept);
     }
     return rows;
   }

@@ -1,7 +1,8 @@
 // All kernels for one instruction set: compiled once per set, with ISA naming the namespace.
-#include <stdexcept>
+#include <string.h>
 
 #include "dense.h"
+#include "rotation.h"
 #include "sampling.h"
 #include "sparse.h"
 #include "srht.h"
@@ -22,9 +23,9 @@ template <class Kernel> struct Typed final : Operator {
   Kernel kernel;
 };
 
-template <class Kernel> std::unique_ptr<Operator> make(const Params& p) { return std::unique_ptr<Operator>(new Typed<Kernel>(p)); }
+template <class Kernel> Operator* make(const Params& p) { return new Typed<Kernel>(p); }
 
-struct Entry { const char* family; Factory factory; };
+struct Entry { const char* family; Draw draw; };
 constexpr Entry kFamilies[] = {
     {"gaussian", make<Dense<GaussianRow>>}, {"ams", make<Dense<AmsRow>>}, {"srht", make<Srht>},
     {"countsketch", make<Sparse>},          {"sparse1", make<Sparse>},    {"sparse2", make<Sparse>},
@@ -34,11 +35,15 @@ constexpr Entry kFamilies[] = {
 }  // namespace ISA
 
 #define DESKETCH_JOIN(a, b) a##b
-#define DESKETCH_DRAW(isa) DESKETCH_JOIN(draw_, isa)
-std::unique_ptr<Operator> DESKETCH_DRAW(ISA)(const Params& p) {
+#define DESKETCH_NAME(verb, isa) DESKETCH_JOIN(verb, isa)
+Operator* DESKETCH_NAME(draw_, ISA)(const Params& p) {
   for (const ISA::Entry& entry : ISA::kFamilies)
-    if (p.family == entry.family) return entry.factory(p);
-  throw std::invalid_argument("no kernel for family " + p.family);
+    if (strcmp(p.family, entry.family) == 0) return entry.draw(p);
+  return nullptr;
+}
+
+void DESKETCH_NAME(rotate_, ISA)(const Turn& turn, const float* x, float* y, int threads) {
+  ISA::rotate(turn, x, y, threads);
 }
 
 }  // namespace desketch

@@ -1,14 +1,17 @@
-// desketch._kernels: Plan, a drawn operator on float32 and float64 rows.
+// desketch._kernels: Plan, a drawn operator on float32 and float64 rows, and the rotation of the one-bit code.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <cstdlib>
+#include <memory>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "operator.h"
+#include "shared.h"
 
 namespace nb = nanobind;
 namespace {
@@ -18,7 +21,7 @@ using Input = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;  // rows along
 using Output = nb::ndarray<nb::c_contig, nb::device::cpu>;
 using Address = uintptr_t;  // of rows in memory whose owner gives an address for less than an array
 
-struct Isa { const char* name; bool here; Factory draw; };
+struct Isa { const char* name; bool here; Draw draw; Rotate rotate; };
 
 const std::vector<Isa>& all_isas() {  // best first
   static const std::vector<Isa> isas = [] {
@@ -27,10 +30,11 @@ const std::vector<Isa>& all_isas() {  // best first
     __builtin_cpu_init();
     const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-    list.push_back({"avx512", avx512, draw_avx512});
-    list.push_back({"avx2", bool(__builtin_cpu_supports("avx2")), draw_avx2});
+    list.push_back({"avx512", avx512, draw_avx512, rotate_avx512});
+    const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
+    list.push_back({"avx2", avx2, draw_avx2, rotate_avx2});
 #endif
-    list.push_back({"generic", true, draw_generic});
+    list.push_back({"generic", true, draw_generic, rotate_generic});
     return list;
   }();
   return isas;
@@ -43,6 +47,19 @@ std::vector<std::string> isas() {
   return names;
 }
 
+const Isa& isa_named(const std::string& name) {
+  for (const Isa& isa : all_isas())
+    if (isa.here && name == isa.name) return isa;
+  throw std::invalid_argument("no instruction set " + name + " on this machine");
+}
+
+void read_key(const nb::bytes& key, uint32_t words[4]) {
+  if (key.size() != 16) throw std::invalid_argument("a key is 16 bytes");
+  const auto* bytes = static_cast<const unsigned char*>(key.data());
+  for (int i = 0; i < 4; ++i) words[i] = 0;
+  for (int i = 0; i < 16; ++i) words[i / 4] |= uint32_t(bytes[i]) << (8 * (i % 4));
+}
+
 // A variable of the environment, for a tenth of what os.environ takes.
 const char* variable(const char* name) { return std::getenv(name); }
 
@@ -51,13 +68,10 @@ class Plan {
   Plan(const std::string& family, nb::bytes key, const std::string& isa, int64_t d, int64_t b, int64_t nnz, int64_t blocked,
        int64_t size, int64_t segment, double scale)
       : d_(size_t(d)), b_(size_t(b)) {
-    Params p{family, {}, d, b, nnz, blocked, size, segment, scale};
-    if (key.size() != 16) throw std::invalid_argument("a key is 16 bytes");
-    const auto* bytes = static_cast<const unsigned char*>(key.data());
-    for (int i = 0; i < 16; ++i) p.key[i / 4] |= uint32_t(bytes[i]) << (8 * (i % 4));
-    for (const Isa& candidate : all_isas())
-      if (candidate.here && isa == candidate.name) operator_ = candidate.draw(p);
-    if (!operator_) throw std::invalid_argument("no instruction set " + isa + " on this machine");
+    Params p{family.c_str(), {}, d, b, nnz, blocked, size, segment, scale};
+    read_key(key, p.key);
+    operator_.reset(isa_named(isa).draw(p));
+    if (!operator_) throw std::invalid_argument("no kernel for family " + family);
   }
 
   void sketch(const Input& g, const Output& y, int threads) const {
@@ -97,12 +111,28 @@ class Plan {
   std::unique_ptr<Operator> operator_;
 };
 
+using Salts = nb::ndarray<const uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Rows = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Rotated = nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+
+void rotate(nb::bytes key, const std::string& isa, const Salts& salts, const Rows& x, const Rotated& y, bool back, int threads) {
+  Turn turn{{}, salts.data(), x.shape(0), x.shape(1), back};
+  read_key(key, turn.key);
+  const bool alike = y.shape(0) == turn.n && y.shape(1) == turn.b && salts.shape(0) == turn.n;
+  if (!alike || !turn.b || turn.b >> 31) throw std::invalid_argument("one salt a row, x and y alike, rows of 1 .. 2^31 - 1 numbers");
+  const Rotate work = isa_named(isa).rotate;
+  nb::gil_scoped_release release;
+  work(turn, x.data(), y.data(), threads);
+}
+
 }  // namespace
 
 NB_MODULE(_kernels, m) {
   m.doc() = "Compiled sketches; desketch.sketches is the interface.";
   m.def("isas", &isas, "Instruction sets usable here, best first.");
   m.def("variable", &variable, "A variable of the environment, or None.");
+  m.def("rotate", &rotate, "y = Q x, or Q^T x, row by row.");
+  m.def("fail_allocation", &fail_allocation, "Let the n-th allocation from now fail: for tests.");
   nb::class_<Plan>(m, "Plan")
       .def(nb::init<const std::string&, nb::bytes, const std::string&, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, double>(),
            nb::arg("family"), nb::arg("key"), nb::arg("isa"), nb::kw_only(), nb::arg("d"), nb::arg("b"), nb::arg("nnz") = 1,

@@ -1,14 +1,12 @@
-// The seam between Python and the kernels: a drawn operator R, and one factory per instruction set.
+// The seam between Python and the kernels: a drawn operator R, the rotation of the one-bit code, and both per instruction set.
 #pragma once
 #include <cstddef>
 #include <cstdint>
-#include <memory>
-#include <string>
 
 namespace desketch {
 
 struct Params {
-  std::string family;
+  const char* family;
   uint32_t key[4];
   int64_t d, b;
   int64_t nnz, blocked;    // sparse families
@@ -17,7 +15,8 @@ struct Params {
 };
 
 struct Operator {
-  virtual ~Operator() = default;
+  Operator();
+  virtual ~Operator();
   virtual void sketch(const float* g, float* y, size_t n, int threads) const = 0;
   virtual void sketch(const double* g, double* y, size_t n, int threads) const = 0;
   // out = R^T (scale s), or out += R^T (scale s)
@@ -25,12 +24,24 @@ struct Operator {
   virtual void desketch(const double* s, double* out, size_t n, double scale, bool add, int threads) const = 0;
 };
 
-using Factory = std::unique_ptr<Operator> (*)(const Params&);
+// n rows of b numbers, row i rotated (forth or back) by stream salts[i] of the key.
+struct Turn {
+  uint32_t key[4];
+  const uint32_t* salts;
+  size_t n, b;
+  bool back;
+};
 
-std::unique_ptr<Operator> draw_generic(const Params&);
+using Draw = Operator* (*)(const Params&);  // nullptr for a family it does not know
+using Rotate = void (*)(const Turn&, const float* x, float* y, int threads);
+
+Operator* draw_generic(const Params&);
+void rotate_generic(const Turn&, const float*, float*, int);
 #ifdef DESKETCH_X86
-std::unique_ptr<Operator> draw_avx2(const Params&);
-std::unique_ptr<Operator> draw_avx512(const Params&);
+Operator* draw_avx2(const Params&);
+Operator* draw_avx512(const Params&);
+void rotate_avx2(const Turn&, const float*, float*, int);
+void rotate_avx512(const Turn&, const float*, float*, int);
 #endif
 
 }  // namespace desketch

@@ -1,30 +1,53 @@
 // Work shared by threads, each with its own working memory.
 #pragma once
-#include <atomic>
-#include <thread>
-#include <vector>
-
 #include "memory.h"
 
 namespace desketch::ISA {
 
-// Run work(item, scratch) for item = 0 .. items-1 on up to `threads` threads, each with its own scratch of `size` numbers.
-// Items never share an output.
+// One state per thread, or fewer where memory is short; at least one, or the failure is thrown.
+template <class State> struct States {
+  template <class Make> States(Make make, size_t count) {
+    list.reserve(count);
+    for (size_t t = 0; t < count; ++t) try {
+        list.push_back(new State(make()));
+      } catch (...) {
+        if (t == 0) throw;
+        break;
+      }
+  }
+  ~States() {
+    for (State* state : list) delete state;
+  }
+  List<State*> list;
+};
+
+// Run work(item, state) for item = 0 .. items-1 on up to `threads` threads, each with its own state made by `make`. Items never
+// share an output.
+//
+// All memory is taken before a thread starts, by the caller: where none is left a new thread cannot even throw (glibc ends the
+// process for want of the exception's thread-local data).
+template <class Make, class Work> void parallel_each(Make make, size_t items, int threads, Work work) {
+  using State = decltype(make());
+  const States<State> states(make, threads > 1 ? most<size_t>(1, least(items, size_t(threads))) : 1);
+  struct Job {
+    size_t items, next;
+    const List<State*>& states;
+    Work& work;
+  } job{items, 0, states.list, work};
+  on_threads(states.list.size(), [](void* context, size_t t) {
+    Job& job = *static_cast<Job*>(context);
+    for (size_t item; (item = __atomic_fetch_add(&job.next, 1, __ATOMIC_RELAXED)) < job.items;) job.work(item, *job.states[t]);
+  }, &job);
+}
+
+// The same with a scratch of `size` numbers as the state.
 template <class T, class Work> void parallel_with(size_t size, size_t items, int threads, Work work) {
-  std::atomic<size_t> next{0};
-  auto loop = [&] {
-    Scratch<T> scratch(size);
-    for (size_t item; (item = next++) < items;) work(item, scratch);
-  };
-  if (size_t(threads) > items) threads = int(items);
-  std::vector<std::thread> pool;
-  for (int t = 1; t < threads; ++t) pool.emplace_back(loop);
-  loop();
-  for (auto& thread : pool) thread.join();
+  parallel_each([&] { return Scratch<T>(size); }, items, threads, work);
 }
 
 template <class Work> void parallel(size_t items, int threads, Work work) {
-  parallel_with<char>(0, items, threads, [&](size_t item, Scratch<char>&) { work(item); });
+  struct Nothing {};
+  parallel_each([] { return Nothing(); }, items, threads, [&](size_t item, Nothing&) { work(item); });
 }
 
 }  // namespace desketch::ISA

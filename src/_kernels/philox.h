@@ -7,8 +7,8 @@ namespace desketch::ISA {
 typedef uint32_t words __attribute__((vector_size(kVectorBytes)));
 constexpr int kWords = kVectorBytes / 4;
 
-inline words load_words(const uint32_t* p) { words v; std::memcpy(&v, p, sizeof v); return v; }
-inline void store_words(uint32_t* p, words v) { std::memcpy(p, &v, sizeof v); }
+inline words load_words(const uint32_t* p) { words v; memcpy(&v, p, sizeof v); return v; }
+inline void store_words(uint32_t* p, words v) { memcpy(p, &v, sizeof v); }
 
 inline words smaller(words x, words y) { return x < y ? x : y; }
 

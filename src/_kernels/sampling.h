@@ -30,9 +30,9 @@ class Uniform {
     const T outer = T(scale), inner = T(scale_);
     const size_t spans = (d_ + kSpan - 1) / kSpan;
     parallel(n * spans, threads, [&](size_t item) {
-      const size_t v = item / spans, first = item % spans * kSpan, last = std::min(d_, first + kSpan);
+      const size_t v = item / spans, first = item % spans * kSpan, last = least(d_, first + kSpan);
       T* w = out + v * d_;
-      size_t k = size_t(std::lower_bound(rows_.begin(), rows_.end(), uint32_t(first)) - rows_.begin());
+      size_t k = lower_bound(rows_, uint32_t(first));
       auto entry = [&](size_t i) { return flip_one(s[v * b_ + i] * outer * inner, sign(i)); };
       if (add) {
         for (; k < b_ && rows_[k] < last; ++k) w[rows_[k]] += entry(k);
@@ -40,10 +40,10 @@ class Uniform {
       }
       alignas(64) T stage[kSuper] = {};  // zero but for the rows of one superblock
       for (size_t at = first; at < last; at += kSuper) {
-        const size_t end = std::min<size_t>(last, at + kSuper), begin = k;
+        const size_t end = least<size_t>(last, at + kSuper), begin = k;
         for (; k < b_ && rows_[k] < end; ++k) stage[rows_[k] - at] = entry(k);
         if (worth_streaming(d_)) stream_copy(stage, w + at, end - at);
-        else std::copy_n(stage, end - at, w + at);
+        else copy_n(stage, end - at, w + at);
         for (size_t i = begin; i < k; ++i) stage[rows_[i] - at] = T(0);
       }
       end_streams();
@@ -55,8 +55,8 @@ class Uniform {
   uint32_t sign(size_t k) const { return uint32_t(signs_[k >> 6] >> (k & 63) & 1); }
   size_t d_, b_;
   double scale_;
-  std::vector<uint32_t> rows_;
-  std::vector<uint64_t> signs_;
+  List<uint32_t> rows_;
+  List<uint64_t> signs_;
 };
 
 }  // namespace desketch::ISA

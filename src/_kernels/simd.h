@@ -2,10 +2,9 @@
 //
 // Everything here is exact (integer operations, IEEE additions), so every instruction set gives the same bits.
 #pragma once
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
+#include <string.h>
 #if defined(__AVX512F__) || defined(__AVX2__)
 #include <immintrin.h>
 #endif
@@ -20,6 +19,9 @@ constexpr int kVectorBytes = 32;
 constexpr int kVectorBytes = 16;
 #endif
 
+template <class T> constexpr T least(T x, T y) { return y < x ? y : x; }
+template <class T> constexpr T most(T x, T y) { return x < y ? y : x; }
+
 template <class T> struct Bits;
 template <> struct Bits<float> { using type = uint32_t; };
 template <> struct Bits<double> { using type = uint64_t; };
@@ -31,8 +33,8 @@ template <class T> struct Vector {
 template <class T> using vec = typename Vector<T>::type;
 template <class T> constexpr int kLanes = kVectorBytes / int(sizeof(T));
 
-template <class T> inline vec<T> load(const T* p) { vec<T> v; std::memcpy(&v, p, sizeof v); return v; }
-template <class T> inline void store(T* p, vec<T> v) { std::memcpy(p, &v, sizeof v); }
+template <class T> inline vec<T> load(const T* p) { vec<T> v; memcpy(&v, p, sizeof v); return v; }
+template <class T> inline void store(T* p, vec<T> v) { memcpy(p, &v, sizeof v); }
 
 // out[l] = table[rows[l]]. The instructions merge into a register: it is zeroed, so as not to wait for its last value.
 template <class T> inline vec<T> gather(const T* table, const uint32_t* rows) {
@@ -77,9 +79,9 @@ inline vec<double> flip(vec<double> x, uint64_t bits) {
 }
 template <class T> inline T flip_one(T x, uint32_t negative) {
   typename Bits<T>::type u;
-  std::memcpy(&u, &x, sizeof u);
+  memcpy(&u, &x, sizeof u);
   u ^= typename Bits<T>::type(negative) << (8 * sizeof(T) - 1);
-  std::memcpy(&x, &u, sizeof u);
+  memcpy(&x, &u, sizeof u);
   return x;
 }
 

@@ -2,8 +2,6 @@
 //
 // A table of M rows is padded by 64, so that a block never wraps inside the loop; the pad is folded once at the end.
 #pragma once
-#include <cmath>
-
 #include "hashes.h"
 #include "operator.h"
 #include "parallel.h"
@@ -12,16 +10,16 @@ namespace desketch::ISA {
 
 class Sparse {
  public:
-  explicit Sparse(const Params& p) : d_(p.d), b_(p.b), nnz_(p.nnz), blocked_(p.blocked), one_(p.family != "sparse2") {
-    floyd_ = p.family == "sparse1";
+  explicit Sparse(const Params& p) : d_(p.d), b_(p.b), nnz_(p.nnz), blocked_(p.blocked), one_(strcmp(p.family, "sparse2") != 0) {
+    floyd_ = strcmp(p.family, "sparse1") == 0;
     for (int64_t j = 0; j < nnz_; ++j) {
       const int64_t first = one_ ? 0 : j * b_ / nnz_, end = one_ ? b_ : (j + 1) * b_ / nnz_;
-      signs_.emplace_back(p.key, uint32_t(j), d_);
-      buckets_.emplace_back(p.key, uint32_t(j), uint32_t(floyd_ ? b_ - nnz_ + j + 1 : end - first));
+      signs_.push_back(Signs(p.key, uint32_t(j), d_));
+      buckets_.push_back(Buckets(p.key, uint32_t(j), uint32_t(floyd_ ? b_ - nnz_ + j + 1 : end - first)));
       start_.push_back(first + (one_ ? 0 : kPad * j));
       if (!one_ || j == 0) {
-        const double scale = one_ ? 1 / std::sqrt(double(nnz_)) : std::sqrt(double(end - first) / double(b_));
-        tables_.push_back({first, end - first, start_.back(), scale});
+        const double scale = one_ ? 1 / __builtin_sqrt(double(nnz_)) : __builtin_sqrt(double(end - first) / double(b_));
+        tables_.push_back({first, end - first, start_[size_t(j)], scale});
       }
     }
     width_ = size_t(b_) + kPad * tables_.size();
@@ -31,9 +29,8 @@ class Sparse {
   template <class T> void sketch(const T* g, T* y, size_t n, int threads) const {
     const size_t supers = size_t(d_ + kSuper - 1) / kSuper, chunks = chunk_count(supers);
     const size_t groups = (n + kGroup - 1) / kGroup;
-    auto sum = [&](size_t group, size_t c, T* tables, size_t stride) {
-      const size_t v0 = group * kGroup, v1 = std::min(n, v0 + kGroup);
-      Hashes hashes{size_t(nnz_)};
+    auto sum = [&](size_t group, size_t c, Hashes& hashes, T* tables, size_t stride) {
+      const size_t v0 = group * kGroup, v1 = least(n, v0 + kGroup);
       for (size_t p = supers * c / chunks; p < supers * (c + 1) / chunks; ++p) {
         hash(uint32_t(p), hashes);
         for (size_t v = v0; v < v1; ++v) add(hashes, g + v * size_t(d_), p, tables + (v - v0) * stride);
@@ -42,20 +39,26 @@ class Sparse {
     if (threads > 1 && chunks > 1) {
       Scratch<T> tables(n * chunks * width_);
       tables.zero();
-      parallel(groups * chunks, threads, [&](size_t item) {
+      parallel_each(NewHashes{size_t(nnz_)}, groups * chunks, threads, [&](size_t item, Hashes& hashes) {
         const size_t group = item / chunks, c = item % chunks;
-        sum(group, c, &tables[(group * kGroup * chunks + c) * width_], chunks * width_);
+        sum(group, c, hashes, &tables[(group * kGroup * chunks + c) * width_], chunks * width_);
       });
       parallel(n, threads, [&](size_t v) {
         for (size_t c = 0; c < chunks; ++c) fold(&tables[(v * chunks + c) * width_], c, chunks, y + v * size_t(b_));
       });
       return;
     }
-    parallel_with<T>(std::min(n, kGroup) * width_, groups, threads, [&](size_t group, Scratch<T>& tables) {
+    struct State {
+      Hashes hashes;
+      Scratch<T> tables;
+    };
+    auto make = [&] { return State{Hashes(size_t(nnz_)), Scratch<T>(least(n, kGroup) * width_)}; };
+    parallel_each(make, groups, threads, [&](size_t group, State& state) {
+      Scratch<T>& tables = state.tables;
       for (size_t c = 0; c < chunks; ++c) {
         tables.zero();
-        sum(group, c, tables.data(), width_);
-        for (size_t v = group * kGroup; v < std::min(n, (group + 1) * kGroup); ++v)
+        sum(group, c, state.hashes, tables.data(), width_);
+        for (size_t v = group * kGroup; v < least(n, (group + 1) * kGroup); ++v)
           fold(&tables[v % kGroup * width_], c, chunks, y + v * size_t(b_));
       }
     });
@@ -65,10 +68,9 @@ class Sparse {
     const size_t supers = size_t(d_ + kSuper - 1) / kSuper;
     Scratch<T> scaled(n * width_);
     for (size_t v = 0; v < n; ++v) spread(s + v * size_t(b_), scale, &scaled[v * width_]);
-    const size_t run = std::max<size_t>(1, std::min<size_t>(64, supers / 16));
-    parallel((supers + run - 1) / run, threads, [&](size_t item) {
-      Hashes hashes{size_t(nnz_)};
-      for (size_t p = item * run; p < std::min(supers, (item + 1) * run); ++p) {
+    const size_t run = most<size_t>(1, least<size_t>(64, supers / 16));
+    parallel_each(NewHashes{size_t(nnz_)}, (supers + run - 1) / run, threads, [&](size_t item, Hashes& hashes) {
+      for (size_t p = item * run; p < least(supers, (item + 1) * run); ++p) {
         hash(uint32_t(p), hashes);
         for (size_t v = 0; v < n; ++v) take(hashes, &scaled[v * width_], p, out + v * size_t(d_), add);
       }
@@ -88,9 +90,14 @@ class Sparse {
     size_t turn;
   };
 
+  struct NewHashes {
+    size_t nnz;
+    Hashes operator()() const { return Hashes(nnz); }
+  };
+
   // How many partial sums: a function of (d, b) alone, so that the result does not depend on the threads.
   size_t chunk_count(size_t supers) const {
-    return size_t(std::max<int64_t>(1, std::min<int64_t>({16, d_ / (24 * b_), int64_t(supers / 16)})));
+    return size_t(most<int64_t>(1, least<int64_t>(16, least<int64_t>(d_ / (24 * b_), int64_t(supers / 16)))));
   }
 
   void offsets(uint32_t q, uint32_t* rows) const {
@@ -115,7 +122,7 @@ class Sparse {
   // visit(r, rows) for the blocks r of superblock p. Textbook rows are hashed one block ahead: hashing keeps the vector units
   // busy while the table is waited for.
   template <class Visit> void each_block(Hashes& h, size_t p, Visit visit) const {
-    const size_t blocks = size_t(std::min<int64_t>(64, (d_ - int64_t(p) * kSuper + 63) / 64));
+    const size_t blocks = size_t(least<int64_t>(64, (d_ - int64_t(p) * kSuper + 63) / 64));
     if (blocked_) {
       for (size_t r = 0; r < blocks; ++r) visit(r, h.rows_of(0));
       return;
@@ -191,14 +198,14 @@ class Sparse {
   // Superblock p of w: staged and streamed where w is long, else in place.
   template <class T> void take(Hashes& h, const T* table, size_t p, T* w, bool add) const {
     T* out = w + p * kSuper;
-    const size_t have = std::min<size_t>(kSuper, size_t(d_) - p * kSuper);
+    const size_t have = least<size_t>(kSuper, size_t(d_) - p * kSuper);
     const bool streams = !add && worth_streaming(size_t(d_)), staged = streams || have % 64;
     alignas(64) T stage[kSuper];
-    if (add && staged) std::copy_n(out, have, stage);
+    if (add && staged) copy_n(out, have, stage);
     T* to = staged ? stage : out;
     each_block(h, p, [&](size_t r, const uint32_t* rows) { take_block(h, r, rows, table, to + 64 * r, add); });
     if (streams) stream_copy(stage, out, have);
-    else if (staged) std::copy_n(stage, have, out);
+    else if (staged) copy_n(stage, have, out);
   }
 
   template <class T> void take_block(Hashes& h, size_t r, const uint32_t* rows, const T* table, T* out, bool add) const {
@@ -219,10 +226,10 @@ class Sparse {
 
   int64_t d_, b_, nnz_;
   bool blocked_, one_, floyd_;
-  std::vector<Signs> signs_;
-  std::vector<Buckets> buckets_;
-  std::vector<int64_t> start_;
-  std::vector<Table> tables_;
+  List<Signs> signs_;
+  List<Buckets> buckets_;
+  List<int64_t> start_;
+  List<Table> tables_;
   size_t width_;
 };
 

@@ -8,8 +8,8 @@ namespace desketch::ISA {
 
 // Rows sorted by their place in a segment, listed as a transpose writes them: the first row of every place, then the others.
 struct Placement {
-  Placement(const std::vector<uint32_t>& rows, uint32_t shift, size_t segment) : taken((segment + 63) / 64) {
-    std::vector<uint32_t> others;
+  Placement(const List<uint32_t>& rows, uint32_t shift, size_t segment) : taken((segment + 63) / 64) {
+    List<uint32_t> others;
     order.reserve(rows.size() + 16);
     for (uint32_t k = 0; k < rows.size(); ++k) {
       const uint32_t lo = rows[k] >> shift;
@@ -18,13 +18,13 @@ struct Placement {
       (first ? order : others).push_back(k);
     }
     firsts = order.size();
-    order.insert(order.end(), others.begin(), others.end());
+    for (const uint32_t k : others) order.push_back(k);
     for (const uint32_t k : order) row.push_back(rows[k]);
     row.resize(rows.size() + 16);  // read sixteen at a time
   }
-  std::vector<uint32_t> order, row;
+  List<uint32_t> order, row;
   size_t firsts;
-  std::vector<uint64_t> taken;  // the places that have a row, as bits
+  List<uint64_t> taken;  // the places that have a row, as bits
 };
 
 class Srht {
@@ -48,18 +48,18 @@ class Srht {
 
  private:
   size_t row_from(size_t row) const {
-    return size_t(std::lower_bound(rows_.begin(), rows_.end(), uint32_t(row)) - rows_.begin());
+    return lower_bound(rows_, uint32_t(row));
   }
 
   // scratch = the signed coordinates first .. first + length - 1, transformed in pieces of a segment.
   template <class T> void transform(const T* g, size_t first, size_t length, T* scratch) const {
-    const size_t piece = std::min<size_t>(segment_, kSuper);
-    const bool vector = piece >= std::max<size_t>(64, kFirst<T>);
+    const size_t piece = least<size_t>(segment_, kSuper);
+    const bool vector = piece >= most<size_t>(64, kFirst<T>);
     uint64_t words[64];
     for (size_t i = 0; i < length; i += kSuper) {
       const size_t at = first + i;
       if (at >= d_) {
-        std::memset(scratch + i, 0, (length - i) * sizeof(T));
+        memset(scratch + i, 0, (length - i) * sizeof(T));
         break;
       }
       signs_.superblock(uint32_t(at / kSuper), words);
@@ -77,7 +77,7 @@ class Srht {
 
   // Blocks hold all their rows.
   template <class T> void sketch_blocks(const T* g, T* y, size_t n, int threads) const {
-    const size_t length = std::max<size_t>(segment_, kSuper), pieces = (d_ + length - 1) / length;
+    const size_t length = most<size_t>(segment_, kSuper), pieces = (d_ + length - 1) / length;
     const T scale = T(scale_);
     parallel_with<T>(length, n * pieces, threads, [&](size_t item, Scratch<T>& scratch) {
       const size_t v = item / pieces, first = item % pieces * length;
@@ -91,9 +91,9 @@ class Srht {
   // makes them; the number of chunks depends on (d, b) alone.
   template <class T> void sketch_segments(const T* g, T* y, size_t n, int threads) const {
     const size_t used = (d_ + segment_ - 1) / segment_;
-    const size_t chunks = std::max<size_t>(1, std::min<size_t>(8, used / 8));
+    const size_t chunks = most<size_t>(1, least<size_t>(8, used / 8));
     auto sum = [&](size_t v, size_t c, T* scratch, T* partial) {
-      std::memset(partial, 0, b_ * sizeof(T));
+      memset(partial, 0, b_ * sizeof(T));
       for (size_t t = used * c / chunks; t < used * (c + 1) / chunks; ++t) {
         transform(g + v * d_, t * segment_, segment_, scratch);
         collect(scratch, uint32_t(t), partial);
@@ -121,7 +121,7 @@ class Srht {
   }
 
   template <class T> void desketch_blocks(const T* s, T* out, size_t n, T scale, bool add, int threads) const {
-    const size_t length = std::max<size_t>(segment_, kSuper), pieces = (d_ + length - 1) / length;
+    const size_t length = most<size_t>(segment_, kSuper), pieces = (d_ + length - 1) / length;
     parallel_with<T>(length, n * pieces, threads, [&](size_t item, Scratch<T>& scratch) {
       const size_t v = item / pieces, first = item % pieces * length;
       scratch.zero();
@@ -194,7 +194,7 @@ class Srht {
       return i;
     }
 #endif
-    std::memset(to, 0, kSuper * sizeof(T));
+    memset(to, 0, kSuper * sizeof(T));
     for (; i < p.firsts && p.row[i] >> shift_ < at + kSuper; ++i)
       to[(p.row[i] >> shift_) - at] = flip_one(x[i], negative(p.row[i], segment));
     return i;
@@ -213,12 +213,12 @@ class Srht {
     alignas(64) T stage[kSuper];
     for (size_t i = 0; i < length && first + i < d_; i += kSuper) {
       T* to = out + first + i;
-      const size_t have = std::min<size_t>(kSuper, d_ - first - i);
+      const size_t have = least<size_t>(kSuper, d_ - first - i);
       signs_.superblock(uint32_t((first + i) / kSuper), words);
       for (size_t l = 0; l < kSuper; l += L) store<T>(stage + l, flip(load<T>(x + i + l), words[l >> 6] >> (l & 63)));
       if (streams) stream_copy(stage, to, have);
       else if (add) for (size_t l = 0; l < have; ++l) to[l] += stage[l];
-      else std::copy_n(stage, have, to);
+      else copy_n(stage, have, to);
     }
     end_streams();
   }
@@ -228,7 +228,7 @@ class Srht {
   size_t count_;
   uint32_t shift_;
   Signs signs_;
-  std::vector<uint32_t> rows_;
+  List<uint32_t> rows_;
 };
 
 }  // namespace desketch::ISA

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -113,7 +114,7 @@ class Key:
 
     def fingerprint(self) -> int:
         """Return 32 bits that identify the key in a frame header without being the key."""
-        return int.from_bytes(_digest(self.bits, b"fingerprint")[:4], "little")
+        return _fingerprint(self.bits)
 
     def __repr__(self) -> str:
         return f"Key({self.bits.hex()})"
@@ -130,6 +131,11 @@ def _encode_step(step: int | str | bytes) -> bytes:
     else:
         tag, body = b"b", step
     return tag + len(body).to_bytes(8, "little") + body
+
+
+@lru_cache(maxsize=64)  # every frame of a round is compared with the same one
+def _fingerprint(bits: bytes) -> int:
+    return int.from_bytes(_digest(bits, b"fingerprint")[:4], "little")
 
 
 def _digest(parent: bytes, step: bytes) -> bytes:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import desketch
-from desketch.sketches import compiled
+from desketch.core import compiled
 
 CASES = {
     "gaussian": ("gaussian", {}),

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import desketch
+from desketch.core import compiled
 from desketch.errors import SketchError
-from desketch.sketches import compiled
 
 pytestmark = pytest.mark.skipif(not compiled.available(), reason="the extension is not built")
 

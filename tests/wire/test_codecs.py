@@ -90,6 +90,15 @@ def test_any_finite_vector_survives_or_is_refused(data, family, name):
         assert np.abs(x.astype(np.float64) - y).max() <= bound
 
 
+@pytest.mark.parametrize("name", ["f32", "f16", "int8", "int4"])
+@pytest.mark.parametrize("value", [-3.4028235e38, 3.3987e38, 3.39e38, 2.0**127])
+def test_the_largest_numbers_are_not_refused_by_their_receiver(make_header, name, value):
+    """Their scale, rounded up, would promise numbers beyond float32."""
+    x = np.float32([1.0, value, -1e-40])
+    y = decode(encode(x, make_header(codec=name, b=3), rounding=ROUNDING), make_header(codec=name, b=3))[1]
+    assert np.abs(x.astype(np.float64) - y).max() <= TOLERANCE[name] * abs(value)
+
+
 @settings(max_examples=150)
 @given(data=st.data(), name=st.sampled_from(sorted(CODEC_TABLE)), b=st.integers(1, 300))
 def test_any_payload_decodes_to_finite_numbers_or_is_refused(data, name, b):

@@ -102,7 +102,7 @@ def measure(*, d: int, b: int, threads: int, repeats: int) -> dict[str, Any]:
     import torch
 
     from desketch.bench import peers as kernel_peers
-    from desketch.sketches import compiled
+    from desketch.core import compiled
 
     with _threads(threads):
         torch.set_num_threads(threads)

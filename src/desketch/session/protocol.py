@@ -93,7 +93,7 @@ class Order:
         agreement = _open(_next(frames), "checkpoint") if Flags.AGREEMENT in flags else None
         checkpoint = _open(_next(frames), "checkpoint") if Flags.CHECKPOINT in flags else None
         broadcasts = tuple((peek(frame).round, bytes(frame)) for frame in frames)
-        return cls(
+        order = cls(
             run=fields.run,
             d=fields.d,
             t=fields.round,
@@ -105,6 +105,9 @@ class Order:
             checkpoint=checkpoint,
             broadcasts=broadcasts,
         )
+        if order.pack() != data:
+            raise WireError("order: an unknown flag, or frames of another run or round in it; no server sends that")
+        return order
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, final
 import numpy as np
 import numpy.typing as npt
 
+from desketch.core import compiled
 from desketch.errors import SketchError
 from desketch.keys import Key
-from desketch.sketches import compiled
 
 if TYPE_CHECKING:
     from torch import Tensor

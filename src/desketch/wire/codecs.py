@@ -38,6 +38,7 @@ Bytes = npt.NDArray[np.uint8]
 BLOCK = 256
 SALTS = 4096
 """Rotations of one round and direction that a one-bit message may choose from."""
+_HALF_TOP, _HALF_BELOW = 113, 32752.0  # where 2^15 would be 2^128, and the half below it
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
@@ -93,8 +94,9 @@ class Half(Codec):
     def encode(self, values: Floats, header: Header, rounding: Sequence[Key]) -> Bytes:
         """The exponent, then the numbers rounded to nearest."""
         e = np.clip(np.frexp(np.abs(values).max(axis=1, initial=0.0))[1] - 15, -128, 127)
+        most = np.where(e < _HALF_TOP, np.inf, _HALF_BELOW).astype(np.float32)[:, None]
         with np.errstate(under="ignore"):
-            halves = np.ldexp(values, -e[:, None]).astype("<f2")
+            halves = np.clip(np.ldexp(values, -e[:, None]), -most, most).astype("<f2")
         return np.concatenate([(e + 128).astype(np.uint8)[:, None], halves.view(np.uint8)], axis=1)
 
     def decode(self, payload: Bytes, header: Header) -> Floats:
@@ -108,12 +110,14 @@ class Integer(Codec):
     """Unbiased stochastic rounding to ``bits``-bit integers with one bfloat16 scale per block of 256 numbers.
 
     The scale is max|v| / L over the block, L = 2^{bits-1} - 1, rounded up to bfloat16 so that nothing is clipped.
+    (Where that would take L times the scale beyond float32, it is rounded down: receivers refuse such a scale.)
     """
 
     stochastic = True
 
     def __init__(self, bits: int) -> None:
         self.name, self._bits, self._levels = f"int{bits}", bits, 2 ** (bits - 1) - 1
+        self._largest = np.float32(_FLOAT32_MAX / self._levels).view(np.uint32) >> 16  # the bfloat16 below
 
     def size(self, b: int) -> int:
         """Bytes of one payload."""
@@ -127,6 +131,7 @@ class Integer(Codec):
         padded[:, :b] = values
         tiles = padded.reshape(n, blocks, BLOCK)
         code = _bfloat16_above(np.abs(tiles).max(axis=2).astype(np.float64) / self._levels)
+        code = np.minimum(code, self._largest).astype(np.uint16)
         scale = _from_bfloat16(code)
         steps = np.divide(tiles, scale[:, :, None], out=np.zeros_like(tiles), where=scale[:, :, None] > 0)
         lifted = steps.reshape(n, -1)[:, :b] + _uniform(rounding, b)

@@ -14,17 +14,21 @@ numbers stand beside the large one.
 Why exact.  Entries of the transforms are ±1/√h with √h a power of two, at most 8: on a vector of signs everything is a
 multiple of 2⁻¹² and at most 2¹² in magnitude, which float32 holds whatever the order of summation.  That is what keeps
 decoded replicas bit-equal on any machine.
+
+On other vectors the order is fixed all the same: numbers are divided by √h, then added in butterflies at distance 1, 2,
+4, ....  ``src/_kernels/rotation.h`` does the same operations without an array for the signs and orders; what is here is
+its oracle, and the path without a compiler.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import lru_cache
-from math import gcd
+from collections.abc import Sequence
+from math import gcd, isqrt
 
 import numpy as np
 import numpy.typing as npt
 
+from desketch.core import compiled
 from desketch.keys import Key
 
 __all__ = ["MIXED", "rotate", "rotate_back"]
@@ -35,21 +39,31 @@ MIXED = 17
 _PASSES = 4
 _LARGEST = 64
 _HEAD = 8  # words of a stream before its signs: a₁ c₁ a₂ c₂ a₃ c₃ and two spare ones
-_CHUNK = 1 << 20  # numbers rotated at a time
+_CHUNK = 1 << 20  # numbers the reference rotates at a time
 
 
 def rotate(x: Floats, key: Key, salts: Sequence[int]) -> Floats:
     """Q x for the rows of ``x``, shape ``(n, b)``, each by the Q of its salt."""
-    return _by_chunks(_forth, x, key, salts)
+    return _turn(x, key, salts, back=False)
 
 
 def rotate_back(y: Floats, key: Key, salts: Sequence[int]) -> Floats:
     """Qᵀ y for the rows of ``y``, shape ``(n, b)``, each by the Q of its salt."""
-    return _by_chunks(_back, y, key, salts)
+    return _turn(y, key, salts, back=True)
+
+
+def _turn(x: Floats, key: Key, salts: Sequence[int], *, back: bool) -> Floats:
+    if x.dtype == np.float32 and compiled.wanted() and 0 < x.shape[1] < 2**31:
+        return compiled.rotate(key.bits, salts, x, back=back)
+    step = max(1, _CHUNK // max(1, x.shape[1]))
+    out = np.empty_like(x)
+    for i in range(0, len(x), step):
+        out[i : i + step] = (_back if back else _forth)(x[i : i + step], key, salts[i : i + step])
+    return out
 
 
 def _forth(x: Floats, key: Key, salts: Sequence[int]) -> Floats:
-    signs, orders = _draw(key, tuple(salts), x.shape[1])
+    signs, orders = _draw(key, salts, x.shape[1])
     for k in range(_PASSES):
         x = _mix(x * signs[k])
         if k < len(orders):
@@ -58,7 +72,7 @@ def _forth(x: Floats, key: Key, salts: Sequence[int]) -> Floats:
 
 
 def _back(y: Floats, key: Key, salts: Sequence[int]) -> Floats:
-    signs, orders = _draw(key, tuple(salts), y.shape[1])
+    signs, orders = _draw(key, salts, y.shape[1])
     for k in reversed(range(_PASSES)):
         if k < len(orders):
             scattered = np.empty_like(y)
@@ -68,18 +82,7 @@ def _back(y: Floats, key: Key, salts: Sequence[int]) -> Floats:
     return y
 
 
-def _by_chunks(
-    turn: Callable[[Floats, Key, Sequence[int]], Floats], x: Floats, key: Key, salts: Sequence[int]
-) -> Floats:
-    step = max(1, _CHUNK // max(1, x.shape[1]))
-    if len(x) <= step:
-        return turn(x, key, salts)
-    parts = [turn(x[i : i + step], key, salts[i : i + step]) for i in range(0, len(x), step)]
-    return np.concatenate(parts)
-
-
-@lru_cache(maxsize=2)  # a cohort in one process is rotated twice: by its clients and by its server
-def _draw(key: Key, salts: tuple[int, ...], b: int) -> tuple[Floats, list[npt.NDArray[np.int64]]]:
+def _draw(key: Key, salts: Sequence[int], b: int) -> tuple[Floats, list[npt.NDArray[np.int64]]]:
     """The signs, (passes, n, b), and the orders, (n, b) each: coordinate j is taken from (a j + c) mod b."""
     count = _HEAD + -(-_PASSES * b // 32)
     words = key.streams(count, salts).astype("<u4")
@@ -102,21 +105,24 @@ def _prime_to(b: int, word: int) -> int:
     return a
 
 
-@lru_cache(maxsize=8)
-def _hadamard(size: int) -> Floats:
-    """Sylvester's Hadamard matrix over the square root of its size."""
-    H = np.ones((1, 1), dtype=np.float32)
-    while len(H) < size:
-        H = np.block([[H, H], [H, -H]])
-    return H / np.float32(np.sqrt(size))
-
-
 def _mix(x: Floats) -> Floats:
     """B x: groups of 64 consecutive coordinates, what is left in groups of 16, 4 and 1."""
     n, b = x.shape
     out, start, h = np.empty_like(x), 0, _LARGEST
     while start < b:
         end = start + (b - start) // h * h
-        out[:, start:end] = (x[:, start:end].reshape(-1, h) @ _hadamard(h)).reshape(n, end - start)
+        out[:, start:end] = _hadamard(x[:, start:end].reshape(-1, h)).reshape(n, end - start)
         start, h = end, h // 4
     return out
+
+
+def _hadamard(groups: Floats) -> Floats:
+    """Sylvester's transform of every row over the root of its length, by butterflies at distance 1, 2, 4, ..."""
+    m, h = groups.shape
+    y = np.ascontiguousarray(groups.T) / groups.dtype.type(isqrt(h))  # coordinates first: every sum is one of long rows
+    distance = 1
+    while distance < h:
+        low, high = np.moveaxis(y.reshape(h // (2 * distance), 2, distance, m), 1, 0)
+        y = np.stack([low + high, low - high], axis=1).reshape(h, m)
+        distance *= 2
+    return y.T

@@ -1,16 +1,19 @@
 """The compiled kernels: whether they are there and wanted, on which instruction set, and with how many threads.
 
-Environment, read when a sketch is drawn: ``DESKETCH_KERNELS`` = ``auto`` (default), ``compiled`` or ``reference``;
-``DESKETCH_ISA`` = ``avx512``, ``avx2`` or ``generic`` caps the instruction set; ``DESKETCH_THREADS`` caps the threads
-(default: ``OMP_NUM_THREADS``, else every core).  None of them changes a bit of R.
+Environment, read when a sketch is drawn or a message is coded: ``DESKETCH_KERNELS`` = ``auto`` (default), ``compiled``
+or ``reference``; ``DESKETCH_ISA`` = ``avx512``, ``avx2`` or ``generic`` caps the instruction set; ``DESKETCH_THREADS``
+caps the threads (default: ``OMP_NUM_THREADS``, else every core).  None of them changes a bit.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from desketch.errors import SketchError
 
@@ -21,7 +24,7 @@ except ImportError:
 _ISAS: tuple[str, ...] = tuple(_kernels.isas()) if _kernels else ()
 _variable: Callable[[str], str | None] = _kernels.variable if _kernels else os.environ.get
 
-__all__ = ["available", "isa", "isas", "plan", "thread_limit", "wanted", "workers"]
+__all__ = ["available", "isa", "isas", "plan", "rotate", "thread_limit", "wanted", "workers"]
 
 _CHOICES = ("auto", "compiled", "reference")
 _WORK_PER_THREAD = 1 << 18
@@ -61,6 +64,14 @@ def isa() -> str:
 def plan(family: str, key: bytes, sizes: Mapping[str, float]) -> Any:
     """Draw the compiled operator of a family."""
     return _kernels.Plan(family, key, isa(), **sizes)
+
+
+def rotate(key: bytes, salts: Sequence[int], x: npt.NDArray[np.float32], *, back: bool) -> npt.NDArray[np.float32]:
+    """Rotate the rows of ``x`` for the one-bit code, each by the rotation of its salt."""
+    out = np.empty(x.shape, dtype=np.float32)
+    streams = np.asarray(salts, dtype=np.uint32)
+    _kernels.rotate(key, isa(), streams, np.ascontiguousarray(x), out, back, workers(x.size, thread_limit()))
+    return out
 
 
 def thread_limit() -> int:
