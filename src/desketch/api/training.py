@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from safetensors.torch import save
 from torch import Tensor, nn
 
 from desketch.api.client import Client
 from desketch.api.parties import Evaluate, Parties, Settings
 from desketch.api.run import Run
-from desketch.core.files import sole_writer, write_durably
+from desketch.core.files import sealed_json, sole_writer, write_durably
+from desketch.core.tree import pack_tensors
 from desketch.errors import ConfigError, InputError
 from desketch.fed.client import Participant
 from desketch.fed.module_client import MakeOptimizer
@@ -137,9 +136,8 @@ def _drive(
         folder.checkpoint()
     result = parties.result(federation, kept.rows, rounds, path)
     if path is not None:
-        values = parties.model.unflatten(federation.model_vector)
-        write_durably(path / "model.safetensors", save({name: part.contiguous() for name, part in values.items()}))
-        write_durably(path / "summary.json", json.dumps(result.summary(), indent=2) + "\n")
+        write_durably(path / "model.safetensors", pack_tensors(parties.model.unflatten(federation.model_vector)))
+        write_durably(path / "summary.json", sealed_json(result.summary(), indent=2))
     return result
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from signal import Signals
 
 import typer
 
+from desketch.core.files import read_sealed
 from desketch.errors import InputError, RunError
 
 app = typer.Typer(help="Train a model across clients; every message is a sketch.")
@@ -95,7 +97,7 @@ def train(
 
         write_durably(Path(json_to), (json.dumps(summary, indent=2) + "\n").encode())
     if summary["stopped_by"] == "interrupt":
-        raise typer.Exit(130)
+        raise typer.Exit(128 + Signals[summary["signal"]])
 
 
 _DP = frozenset({"dp", "dp_unit", "epsilon", "delta", "clip", "noise_multiplier", "noise_by"})
@@ -125,6 +127,7 @@ def _rounds(text: str) -> tuple[int, ...]:
 
 def _config_of(out: Path) -> Path:
     path = out / "config.yaml"
-    if not path.is_file():
+    if not path.is_file() and not (out / "checkpoint").is_dir():
         raise RunError(f"{out} holds no run to resume (no config.yaml); start it without --resume")
+    read_sealed(path, "give the settings of the run again, as options or with --config, beside --resume")
     return path

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,8 +14,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from desketch.cli.mesh_summary import print_costs, topology_summary
+from desketch.cli.signals import stop_on_signals
+from desketch.core.checkpoint import has_checkpoint
 from desketch.core.metrics import METRICS, Metric
-from desketch.errors import ConfigError
+from desketch.errors import ConfigError, RunError
 from desketch.fed import Federation, Observer, Observers, RoundRecord, run
 from desketch.mesh.rounds import Mesh, run_mesh
 from desketch.report import write_report
@@ -45,22 +46,42 @@ def train_run(
         checkpoint_every=config.checkpoint_every,
         capture=config.capture,
         capture_meta=capture_meta(setup),
+        config=config.sealed(),
     )
-    folder.resume() if resume else folder.start()
-    config.save(path / "config.yaml")
-    with _progress(config, setup.task.goal.metric, party.t, quiet) as bar, _stop_on_interrupt() as interrupt:
-        extra = [_TensorBoard(path / "tensorboard")] if config.tensorboard else []
-        rounds(Observers(folder, bar, interrupt, *extra))
-    folder.checkpoint()
-    summary = summarise(setup, party, folder.rows, interrupted=interrupt.stop and party.t < config.rounds)
-    if isinstance(party, Mesh):
-        summary["topology"] = topology_summary(party, folder.rows)
-    write_outcome(path, setup, party, summary)
-    if folder.rows:
-        write_report(path)
+    with stop_on_signals() as stop, _resumable(folder):
+        folder.resume() if resume else folder.start()
+        with _progress(config, setup.task.goal.metric, party.t, quiet) as bar:
+            extra = [_TensorBoard(path / "tensorboard")] if config.tensorboard else []
+            rounds(Observers(folder, bar, stop, *extra))
+        folder.checkpoint()
+        cut = stop.signal if party.t < config.rounds else None
+        summary = summarise(setup, party, folder.rows, interrupted=cut is not None)
+        if cut:
+            summary["signal"] = cut.name
+        if isinstance(party, Mesh):
+            summary["topology"] = topology_summary(party, folder.rows)
+        write_outcome(path, setup, party, summary)
+        if folder.rows:
+            write_report(path)
     if table:
         _print(summary, path)
+    elif cut:
+        _warn(f"{cut.name} ended the run after round {party.t}; continue with: desketch train --resume --out {path}")
     return summary
+
+
+@contextmanager
+def _resumable(folder: RunFolder) -> Iterator[None]:
+    """A full disk or a lost folder ends the run with one sentence that says how it goes on."""
+    try:
+        yield
+    except OSError as error:
+        safe = has_checkpoint(folder.path / "checkpoint")
+        go_on = f"then go on from round {folder.saved} with: desketch train --resume --out {folder.path}"
+        raise RunError(
+            f"{error.filename or folder.path}: {error.strerror or error}; mend that, "
+            f"{go_on if safe else 'or choose another folder with --out'}"
+        ) from error
 
 
 Party = Federation | Mesh | ServerSession
@@ -164,23 +185,6 @@ def _progress(config: RunConfig, metric: Metric, done: int, quiet: bool) -> Iter
     )
     with Progress(*columns, console=Console(stderr=True), disable=quiet) as progress:
         yield _Bar(progress, metric, config.rounds, done)
-
-
-@contextmanager
-def _stop_on_interrupt() -> Iterator[Observer]:
-    """The first Ctrl-C ends the run after the current round; a second one interrupts at once, as usual."""
-    flag = Observer()
-    before = signal.getsignal(signal.SIGINT)
-
-    def handle(signum: int, frame: object) -> None:
-        flag.stop = True
-        signal.signal(signal.SIGINT, before)
-
-    signal.signal(signal.SIGINT, handle)
-    try:
-        yield flag
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 class _TensorBoard(Observer):
