@@ -1,0 +1,113 @@
+"""The real command line, forked from a process that has imported torch once: a run costs what the run costs.
+
+Reads one JSON object a line: ``argv``; ``kill``, the number of the file operation before which the process kills itself
+with SIGKILL (a write is then cut off half way); ``fail``, the number from which writes find the disk full; ``signal``,
+[name, round]: a signal that the process gets while that round is under way; ``user``, an id to run as; ``log``, a file
+that gets a line whenever a round's updates have been made.  Answers with one line: the exit status, standard output and
+error, and the file operations that were done.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import sys
+import tempfile
+
+KINDS = ("open", "write", "fsync", "replace", "mkdir", "unlink")
+
+
+class Faulty:
+    """Stands in for ``os`` in `desketch.core.files`."""
+
+    def __init__(self, kill, fail, count):
+        self.kill, self.fail, self.count, self.done = kill, fail, count, 0
+
+    def __getattr__(self, name):
+        real = getattr(os, name)
+        return (lambda *arguments: self._do(name, real, *arguments)) if name in KINDS else real
+
+    def _do(self, name, real, *arguments):
+        self.done += 1
+        os.pwrite(self.count, str(self.done).encode(), 0)
+        if self.done == self.kill:
+            if name == "write":
+                descriptor, data = arguments
+                real(descriptor, data[: len(data) // 2])
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.fail is not None and self.done >= self.fail and name == "write":
+            descriptor, data = arguments
+            real(descriptor, data[: len(data) // 2])
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(*arguments)
+
+
+def _watch(log, when):
+    """Note every round whose updates were made, and send the signal in the middle of one."""
+    import desketch.fed.rounds as rounds
+
+    real = rounds.encode_updates
+
+    def encode_updates(*arguments, t, **more):
+        made = real(*arguments, t=t, **more)
+        if log is not None:
+            with open(log, "a") as file:
+                file.write(f"{t}\n")
+        if when is not None and t == when[1]:
+            os.kill(os.getpid(), signal.Signals[when[0]])
+        return made
+
+    rounds.encode_updates = encode_updates
+
+
+def _child(order, out, err, count):
+    os.dup2(out, 1)
+    os.dup2(err, 2)
+    from desketch.cli import app
+    from desketch.core import files
+
+    _watch(order.get("log"), order.get("signal"))
+    files.os = Faulty(order.get("kill"), order.get("fail"), count)
+    os.environ |= order.get("env", {})
+    if order.get("user"):
+        os.seteuid(order["user"])
+    sys.argv = ["desketch", *order["argv"]]
+    app.main()
+
+
+def main():
+    import desketch.cli.app
+    import desketch.cli.train_run
+    import desketch.tasks.federation  # noqa: F401
+
+    print("ready", flush=True)
+    for line in sys.stdin:
+        order = json.loads(line)
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, tempfile.TemporaryFile() as count:
+            child = os.fork()
+            if child == 0:
+                status = 0
+                try:
+                    _child(order, out.fileno(), err.fileno(), count.fileno())
+                except SystemExit as end:
+                    status = end.code if isinstance(end.code, int) else 1 if end.code else 0
+                except BaseException:
+                    import traceback
+
+                    traceback.print_exc()
+                    status = 70
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(status or 0)
+            status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            said = {}
+            for name, file in (("out", out), ("err", err), ("operations", count)):
+                file.seek(0)
+                said[name] = file.read().decode(errors="replace")
+        print(json.dumps({"status": status, **said}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
