@@ -1,7 +1,8 @@
 """A disk that loses power: it writes down what is done to files, then says what may be left after any of it.
 
-What POSIX promises: the bytes of a file are safe once the file is flushed, its name once its folder is.  Until then each
-write may be there, in part, as zeros, or not at all, and each change of a folder may be there or not, in any order.
+What POSIX promises: the bytes of a file are safe once the file is flushed, its name once its folder is.  Until then
+each write may be there, in part, as zeros, or not at all, and each change of a folder may be there without the ones
+before it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Power cuts at every point of a run: un-flushed writes are lost, torn or reordered, and the run goes on bit for bit.
 
-A checkpoint, once written, is never lost, and nothing that a cut leaves is taken for damage (a warning is an error here):
-the checkpoint before the last is there for rotten disks, not to make up for a missing flush.
+A checkpoint, once written, is never lost, and nothing that a cut leaves is taken for damage (a warning is an error
+here): the checkpoint before the last is there for rotten disks, not to make up for a missing flush.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def test_a_run_survives_a_power_cut_at_any_point(build, tmp_path, monkeypatch, k
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_survives_a_power_cut_at_any_point_in_many_ways(build, tmp_path, monkeypatch, kind):
     tried = survives_every_cut(build, tmp_path, monkeypatch, kind, THOROUGH)
-    print(f"{kind}: {tried} states after a power cut")  # noqa: T201
+    print(f"{kind}: {tried} states after a power cut")
     assert tried > 80
 
 

@@ -1,10 +1,19 @@
 """The real command line, forked from a process that has imported torch once: a run costs what the run costs.
 
-Reads one JSON object a line: ``argv``; ``kill``, the number of the file operation before which the process kills itself
-with SIGKILL (a write is then cut off half way); ``fail``, the number from which writes find the disk full; ``signal``,
-[name, round]: a signal that the process gets while that round is under way; ``user``, an id to run as; ``log``, a file
-that gets a line whenever a round's updates have been made.  Answers with one line: the exit status, standard output and
-error, and the file operations that were done.
+Reads one JSON object a line:
+
+argv      the arguments of the command
+kill      the file operation before which the process kills itself with SIGKILL; a write is cut off half way
+fail      the file operation from which on writes find the disk full
+signal    [name, round]: a signal that the process gets while that round is under way
+user      an id to run as
+log       a file that gets a line whenever a round's updates have been made
+states    a folder: Flower's simulation passes messages in this process instead of starting Ray, and clients keep
+          their state there
+env       more environment
+
+Answers with one line: exit status, standard output and error, and how many file operations there were.  Reports are
+written without their pictures, which take longer than the run.
 """
 
 from __future__ import annotations
@@ -15,7 +24,17 @@ import os
 import signal
 import sys
 import tempfile
+from importlib import import_module
+from pathlib import Path
 
+SHARED = (
+    "dp_accounting.pld.privacy_loss_distribution",
+    "matplotlib.figure",
+    "scipy.stats",
+    "sklearn.datasets",
+    "desketch.cli.app",
+    "desketch.cli.train_run",
+)
 KINDS = ("open", "write", "fsync", "replace", "mkdir", "unlink")
 
 
@@ -62,6 +81,23 @@ def _watch(log, when):
     rounds.encode_updates = encode_updates
 
 
+def _flower_without_ray(states):
+    """The same apps, sessions and messages (``tests/integrations/flower/local_grid.py``)."""
+    from local_grid import LocalGrid
+
+    from desketch.integrations.flower import simulation
+    from desketch.integrations.flower.party import serve_session
+
+    folder = Path(states) / str(os.getpid())
+
+    def simulate(setup, session, *, observer=None):
+        app = simulation._client(setup.config.model_dump_json(), str(folder))
+        grid = LocalGrid({100 + c: app for c in range(setup.config.clients)}, folder)
+        serve_session(grid, setup, session, nodes=setup.config.clients, observer=observer)
+
+    simulation.simulate = simulate
+
+
 def _child(order, out, err, count):
     os.dup2(out, 1)
     os.dup2(err, 2)
@@ -69,6 +105,8 @@ def _child(order, out, err, count):
     from desketch.core import files
 
     _watch(order.get("log"), order.get("signal"))
+    if "states" in order:
+        _flower_without_ray(order["states"])
     files.os = Faulty(order.get("kill"), order.get("fail"), count)
     os.environ |= order.get("env", {})
     if order.get("user"):
@@ -78,13 +116,15 @@ def _child(order, out, err, count):
 
 
 def main():
-    import desketch.cli.app
-    import desketch.cli.train_run
-    import desketch.tasks.federation  # noqa: F401
-
+    for name in SHARED:
+        import_module(name)
+    import_module("desketch.report.sections")._figure = lambda *arguments: ""
     print("ready", flush=True)
     for line in sys.stdin:
         order = json.loads(line)
+        if "states" in order:  # once, for all that follow
+            sys.path.insert(0, str(Path(__file__).parents[1] / "integrations" / "flower"))
+            import_module("local_grid")
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, tempfile.TemporaryFile() as count:
             child = os.fork()
             if child == 0:

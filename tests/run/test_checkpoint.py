@@ -81,6 +81,16 @@ def test_a_run_whose_checkpoints_are_gone_is_not_started_again(build: Build, tmp
         RunFolder(tmp_path, build()).resume()
 
 
+def test_what_a_killed_writer_left_is_swept(build: Build, tmp_path: Path) -> None:
+    left = [tmp_path / ".config.yaml.1.tmp", tmp_path / "capture" / "round-0001" / ".meta.json.1.tmp"]
+    for begin in (RunFolder.start, RunFolder.resume):
+        for path in left:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(b"half")
+        begin(RunFolder(tmp_path, build()))
+        assert not any(path.exists() for path in left)
+
+
 def test_a_stop_ends_the_run_after_the_round(build: Build, tmp_path: Path) -> None:
     class Stop(Observer):
         def on_round(self, record: Any) -> None:

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from desketch.core.files import check_writable
-from desketch.errors import DesketchError
+from desketch.errors import DesketchError, InputError
 
 __all__ = ["COMMANDS", "main"]
 
@@ -76,7 +76,12 @@ def _check_outputs(command: click.Command) -> None:
 
 def _writable(ctx: click.Context, option: click.Parameter, value: Any) -> Any:
     if value not in (None, "-"):
-        check_writable(Path(value) / "file" if "--out" in option.opts else Path(value))
+        try:
+            check_writable(Path(value) / "file" if "--out" in option.opts else Path(value))
+        except OSError as error:
+            raise InputError(
+                f"cannot write {option.opts[0]} {value} ({error.strerror}); choose another place"
+            ) from error
     return value
 
 

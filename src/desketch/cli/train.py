@@ -129,5 +129,5 @@ def _config_of(out: Path) -> Path:
     path = out / "config.yaml"
     if not path.is_file() and not (out / "checkpoint").is_dir():
         raise RunError(f"{out} holds no run to resume (no config.yaml); start it without --resume")
-    read_sealed(path, "give the settings of the run again, as options or with --config, beside --resume")
+    read_sealed(path, "give the settings of the run once more with --config FILE, beside --resume")
     return path

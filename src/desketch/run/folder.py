@@ -77,7 +77,7 @@ class RunFolder(Observer):
         if (self.path / "metrics.jsonl").exists():
             raise RunError(f"{self.path} already holds a run; add --resume to continue it, or choose another folder")
         make_folder(self.path)
-        self._write_config()
+        self._begin()
         self.checkpoint()  # round 0: even a run killed in round 1 can be resumed
         write_rows(self.path / "metrics.jsonl", [])
 
@@ -98,10 +98,8 @@ class RunFolder(Observer):
         if found.damaged:
             warnings.warn(found.report(metrics), stacklevel=2)
         self.rows = [row for row in found.rows if row["round"] <= self.federation.t]
-        self._write_config()
+        self._begin()
         write_rows(metrics, self.rows)
-        for left in self.path.glob(".*.tmp"):  # by a writer that was killed
-            remove(left)
 
     def on_charge(self, t: int) -> None:
         """Write the ledger down before round t releases anything."""
@@ -132,6 +130,8 @@ class RunFolder(Observer):
         save_checkpoint(self.path / "checkpoint", f.state_dict(), t=f.t, identity=self.identity)
         self.saved = f.t
 
-    def _write_config(self) -> None:
+    def _begin(self) -> None:
+        for left in self.path.rglob(".*.tmp"):  # by a writer that was killed
+            remove(left)
         if self.config is not None:
             write_durably(self.path / "config.yaml", self.config)

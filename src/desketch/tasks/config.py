@@ -103,7 +103,7 @@ class RunConfig(_Strict):
     model: str = Field(
         "mlp:128", description="softmax, mlp:H, mlp-tanh:H, cnn, lenet, gpt:LAYERSxWIDTH or module:function"
     )
-    seed: int = Field(0, ge=0, description="of initial weights, partition, shuffles and the public key")
+    seed: int = Field(0, ge=0, lt=2**63, description="of initial weights, partition, shuffles and the public key")
     # who takes part
     clients: int = Field(20, ge=1, description="N")
     partition: str = Field("dirichlet:0.5", description="iid, dirichlet:A, shards:K or column:NAME")
