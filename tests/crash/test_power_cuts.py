@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import parties
 from power import Disk, crashes, left_after, put
 
+from desketch.core.checkpoint import has_checkpoint
 from desketch.core.rows import read_rows
 from desketch.fed import Attendance, Observer, Observers, Privacy, run
 from desketch.privacy.events import Gaussian
@@ -103,6 +104,8 @@ def survives_every_cut(build, tmp_path, monkeypatch, kind, fates):
     for end, fate, tree, promised in crashes(disk.log, fates):
         place = tmp_path / f"cut-{end}-{fate}"
         put(tree, place)
+        if has_checkpoint(place / "whole" / "checkpoint"):
+            assert (place / "whole" / "config.yaml").read_bytes() == b"# settings\n"  # or nobody could go on from it
         again = opened(build, place / "whole", **KINDS[kind])
         again.resume()
         assert again.federation.t >= promised.get("saved", 0)

@@ -45,6 +45,7 @@ def test_a_resumed_run_is_the_uninterrupted_one(build: Build, tmp_path: Path, op
     assert again.federation.t == 4
     run(again.federation, rounds=12, observer=again)
     assert _rows(tmp_path / "cut") == _rows(tmp_path / "whole")
+    assert [row["round"] for row in again.rows] == list(range(1, 13))
     assert torch.equal(again.federation.model_vector, whole.federation.model_vector)
 
 
