@@ -83,6 +83,7 @@ def _watch(log, when):
 
 def _flower_without_ray(states):
     """The same apps, sessions and messages (``tests/integrations/flower/local_grid.py``)."""
+    from flwr.supercore.task_identity import TaskIdentity
     from local_grid import LocalGrid
 
     from desketch.integrations.flower import simulation
@@ -95,6 +96,7 @@ def _flower_without_ray(states):
         grid = LocalGrid({100 + c: app for c in range(setup.config.clients)}, folder)
         serve_session(grid, setup, session, nodes=setup.config.clients, observer=observer)
 
+    TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1  # what Flower's runtime would set
     simulation.simulate = simulate
 
 
