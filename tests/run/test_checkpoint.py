@@ -121,6 +121,9 @@ def test_a_second_run_never_overwrites_the_first(build: Build, tmp_path: Path) -
     RunFolder(tmp_path, build()).start()
     with pytest.raises(RunError, match="already holds a run"):
         RunFolder(tmp_path, build()).start()
+    (tmp_path / "metrics.jsonl").unlink()  # the weights are still there
+    with pytest.raises(RunError, match="already holds a run"):
+        RunFolder(tmp_path, build()).start()
 
 
 def test_foreign_damaged_and_missing_checkpoints_are_refused(tmp_path: Path) -> None:

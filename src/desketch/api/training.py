@@ -124,11 +124,8 @@ def _drive(
     observers = [kept, watch]
     if path is not None:
         folder = RunFolder(path, federation, identity=parties.identity, checkpoint_every=checkpoint_every)
-        if resume and (path / "metrics.jsonl").exists():
-            folder.resume()
-            kept.rows = list(folder.rows)
-        else:
-            folder.start()
+        folder.resume() if resume else folder.start()
+        kept.rows = list(folder.rows)
         observers.insert(0, folder)
     with Progress(rounds, done=federation.t, show=progress) as bar:
         run(federation, rounds=rounds, observer=Observers(*observers, bar))
