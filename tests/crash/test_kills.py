@@ -134,11 +134,11 @@ def test_killed_runs_over_ray_go_on_bit_for_bit(desketch, tmp_path):
     argv = ["train", *KINDS["flower"].split(), "-q", "--out"]
     done = desketch(*argv, tmp_path / "whole")
     assert done["status"] == 0, done["err"]
-    for kill in (45, 70):  # before and after the first checkpoint
-        out = tmp_path / str(kill)
-        assert desketch(*argv, out, kill=kill)["status"] == -signal.SIGKILL
-        done = desketch(*argv, out, "--resume")
-        assert done["status"] == 0, done["err"]
+    for share in (0.4, 0.8):
+        out = tmp_path / str(share)
+        assert desketch(*argv, out, kill=int(share * done["operations"]))["status"] == -signal.SIGKILL
+        again = desketch(*argv, out, "--resume")
+        assert again["status"] == 0, again["err"]
         assert rows(out, "flower") == rows(tmp_path / "whole", "flower")
         assert kept(out) == kept(tmp_path / "whole")
 
