@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from desketch.cli.app import cli, main
+from desketch.core.rows import read_rows
 
 SMALL = ["--model", "mlp:16", "--clients", "4", "--local-steps", "3", "--batch-size", "16"]
 KEYS = {
@@ -40,7 +41,7 @@ def _train(*arguments: str, cwd: Path) -> tuple[int, str, str]:
 
 
 def _rows(folder: Path) -> list[dict[str, object]]:
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    rows = read_rows(folder / "metrics.jsonl").rows
     return [{name: value for name, value in row.items() if name != "seconds"} for row in rows]
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from desketch.api.configured import train_run
+from desketch.core.checkpoint import load_checkpoint, save_checkpoint
 from desketch.tasks import RunConfig
 
 SMALL: dict[str, Any] = {"model": "mlp:8", "clients": 6, "local_steps": 2, "batch_size": 8, "partition": "iid", "b": 64}
@@ -51,10 +51,10 @@ def test_releases_after_the_last_checkpoint_are_not_forgotten(tmp_path: Path) ->
     dp = {"mechanism": "sketch-clip", "noise_multiplier": 2.0, "delta": 1e-5, "clip": 1.0}
     short = RunConfig(**SMALL, rounds=2, dp=dp, checkpoint_every=100)
     train_run(short, out=tmp_path / "run")
-    checkpoint = tmp_path / "run" / "checkpoint" / "state.json"
-    stale = json.loads(checkpoint.read_text())
-    stale["state"]["ledger"]["parties"] = {}  # as if the checkpoint had been written before the two releases
-    checkpoint.write_text(json.dumps(stale))
+    checkpoint = tmp_path / "run" / "checkpoint"
+    stale = load_checkpoint(checkpoint)
+    stale["ledger"]["parties"] = {}  # as if the checkpoint had been written before the two releases
+    save_checkpoint(checkpoint, stale, t=2, identity=short.identity())
     longer = train_run(RunConfig(**SMALL, rounds=3, dp=dp), out=tmp_path / "run", resume=True)
     alone = train_run(RunConfig(**SMALL, rounds=3, dp=dp), out=tmp_path / "other")
     assert longer["epsilon"] == pytest.approx(alone["epsilon"])

@@ -40,7 +40,7 @@ def test_without_a_folder_there_is_nothing_to_hold(tmp_path, monkeypatch):
 
 
 def test_a_file_is_replaced_whole_and_reaches_the_disk_before_its_name(tmp_path, monkeypatch):
-    """The order of system calls: the new bytes to the disk, the name, the folder to the disk."""
+    """The order of system calls: a new folder to the disk; then the bytes, the name, and the folder again."""
     path, calls = tmp_path / "deep" / "file", []
     real_sync, real_replace = os.fsync, os.replace
 
@@ -50,7 +50,7 @@ def test_a_file_is_replaced_whole_and_reaches_the_disk_before_its_name(tmp_path,
 
     def replace(source, target):
         calls.append("name")
-        assert path.exists() == (len(calls) > 3)
+        assert path.exists() == (len(calls) > 4)
         real_replace(source, target)
 
     monkeypatch.setattr(os, "fsync", sync)
@@ -58,7 +58,7 @@ def test_a_file_is_replaced_whole_and_reaches_the_disk_before_its_name(tmp_path,
     write_durably(path, b"old")
     write_durably(path, "new")
     assert path.read_text() == "new"
-    assert calls == ["bytes", "name", "folder"] * 2
+    assert calls == ["folder", *["bytes", "name", "folder"] * 2]
     assert [file.name for file in path.parent.iterdir()] == ["file"]
 
 

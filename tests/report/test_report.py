@@ -7,9 +7,12 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
+from desketch.core.files import sealed_json
+from desketch.core.rows import write_rows
 from desketch.core.units import human_bytes
 from desketch.errors import RunError
 from desketch.report import Series, line_figure, read_run, render_report, to_svg, write_report
+from desketch.tasks import RunConfig
 
 
 @pytest.fixture(scope="module")
@@ -105,9 +108,27 @@ def test_damaged_folders_are_refused(tmp_path):
     (tmp_path / "metrics.jsonl").write_text("")
     with pytest.raises(RunError, match="no finished round"):
         render_report(tmp_path)
-    (tmp_path / "metrics.jsonl").write_text('{"round"\n{"round": 2}\n')
+    (tmp_path / "metrics.jsonl").write_text('{"round"\n')
     with pytest.raises(RunError, match="line 1"):
         render_report(tmp_path)
+
+
+def test_a_damaged_row_is_left_out_and_named(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text('{"round"\n{"round": 2}\n')
+    assert [row["round"] for row in read_run(tmp_path).rows] == [2]
+    assert "line 1 cannot be read" in render_report(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "summary.json"])
+def test_a_file_that_is_not_what_was_sealed_is_named(tmp_path, name):
+    write_rows(tmp_path / "metrics.jsonl", [{"round": 1}])
+    RunConfig(rounds=3).save(tmp_path / "config.yaml")
+    (tmp_path / "summary.json").write_bytes(sealed_json({"rounds": 3}, indent=2))
+    assert read_run(tmp_path).summary == {"rounds": 3}
+    path = tmp_path / name
+    path.write_text(path.read_text().replace("rounds: 3", "rounds: 4").replace('"rounds": 3', '"rounds": 4'))
+    with pytest.raises(RunError, match=f"{name} is damaged"):
+        read_run(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["config.yaml", "summary.json", "privacy.json"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import random
 
 import parties
 import pytest
@@ -15,7 +16,7 @@ from desketch.fed.engine import LoopEngine
 from desketch.fed.rounds import Federation, run
 from desketch.fed.tensor_client import tensor_clients
 from desketch.session.agreement import Agreement, WrappedApp
-from desketch.session.client import FolderStore, MemoryStore
+from desketch.session.client import FolderStore, Kept, MemoryStore
 from desketch.session.protocol import Order, Reply, State
 from desketch.wire import Wire
 
@@ -111,6 +112,12 @@ def test_a_restarted_client_with_its_folder_and_one_without(tmp_path):
 def test_a_damaged_store_counts_as_none(tmp_path):
     (tmp_path / "replica.safetensors").write_bytes(b"rubbish")
     assert FolderStore(tmp_path).load() is None
+    FolderStore(tmp_path).save(Kept(b"agreement", b"replica" * 9, b"released"))
+    assert FolderStore(tmp_path).load().released == b"released"
+    data = (tmp_path / "replica.safetensors").read_bytes()
+    for place in range(len(data)):  # every byte of it, the bytes of a private answer too
+        (tmp_path / "replica.safetensors").write_bytes(data[:place] + bytes([data[place] ^ 4]) + data[place + 1 :])
+        assert FolderStore(tmp_path).load() is None
 
 
 def test_the_server_resumes_bit_for_bit(tmp_path):
@@ -130,6 +137,30 @@ def test_the_server_resumes_bit_for_bit(tmp_path):
     assert second.server.replica.digest() == whole.server.replica.digest()
     with pytest.raises(RunError, match="another configuration"):
         parties.server(tmp_path, seed=8)
+
+
+def test_a_server_whose_state_is_gone_or_rotten_says_so(tmp_path):
+    """A flipped bit used to load another w in a quarter of the cases; the state before the last takes its place."""
+    session, nodes = parties.server(tmp_path), four()
+    for _ in range(2):
+        parties.play(session, nodes)
+    newest = tmp_path / "checkpoint" / "round-000002.safetensors"
+    data, rng = newest.read_bytes(), random.Random(0)
+    for _ in range(300):
+        place, bit = rng.randrange(len(data)), rng.randrange(8)
+        newest.write_bytes(data[:place] + bytes([data[place] ^ 1 << bit]) + data[place + 1 :])
+        with pytest.warns(UserWarning, match="is damaged: going on from the checkpoint of round 1"):
+            assert parties.server(tmp_path).t == 1
+    with pytest.warns(UserWarning, match="damaged"):
+        again = parties.server(tmp_path)
+    parties.play(again, four())
+    assert again.digest() == session.digest()
+    for path in (tmp_path / "checkpoint").iterdir():
+        path.unlink()
+    assert not parties.server(tmp_path).resumed
+    (tmp_path / "metrics.jsonl").write_text("")
+    with pytest.raises(RunError, match="no checkpoint in"):
+        parties.server(tmp_path)
 
 
 def test_a_server_that_starts_over_takes_its_clients_along():

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load
 from torch import Tensor
 
 from desketch import wire
@@ -24,6 +24,7 @@ from desketch.attack.prior import GaussianPrior
 from desketch.attack.scenario import Target
 from desketch.attack.update import LocalUpdate
 from desketch.attack.wiretap import codec_noise
+from desketch.core.files import read_sealed
 from desketch.errors import InputError
 from desketch.fed.local import ClientData, batch_indices
 from desketch.privacy.mechanisms import NoisySteps
@@ -31,6 +32,7 @@ from desketch.tasks import RunConfig, Setup, prepare
 
 __all__ = ["Captured", "open_capture"]
 
+_AGAIN = "capture the round again: desketch train --capture"
 _FLOAT32 = 2.0**-24  # clients subtract float32 weights: the update carries their rounding
 
 
@@ -51,7 +53,7 @@ def open_capture(frame: Path, checkpoint: Path | None = None) -> Captured:
     data = frame.read_bytes()
     t, client = wire.peek(data).round, _client(frame)
     folder = _folder(frame, checkpoint, t)
-    config = RunConfig(**json.loads((folder / "meta.json").read_text())["config"])
+    config = RunConfig(**json.loads(read_sealed(folder / "meta.json", _AGAIN))["config"])
     setup = prepare(config)
     if client >= len(setup.clients):
         raise InputError(f"{frame.name} names client {client}, the run has {len(setup.clients)}")
@@ -59,7 +61,7 @@ def open_capture(frame: Path, checkpoint: Path | None = None) -> Captured:
     s = torch.from_numpy(wire.decode(data, channel.header(t, "update"))[1]).double()
     update, rows, noise = _local_update(setup, setup.clients[client], t)
     error = codec_noise(s, family=config.family, d=setup.model.d, codec=config.codec)
-    w = load_file(folder / "w.safetensors")["w"].double()
+    w = load(read_sealed(folder / "w.safetensors", _AGAIN))["w"].double()
     x, y = setup.clients[client].x[rows].double(), setup.clients[client].y[rows]
     rounding = _FLOAT32 * float(w.square().mean().sqrt()) * config.local_steps**0.5
     seen = Observation(w, channel.sketch_at(t), s, ObservedNoise(before=math.hypot(noise, rounding), after=error))

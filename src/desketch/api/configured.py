@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 from rich.console import Console
 
+from desketch.core.checkpoint import has_checkpoint
 from desketch.errors import ConfigError, RunError
 from desketch.fed import Federation, Observer, Observers, RoundRecord, run
 from desketch.mesh.rounds import Mesh, run_mesh
 from desketch.mesh.summary import topology_summary
 from desketch.run.folder import RunFolder
 from desketch.run.progress import Progress
+from desketch.run.signals import stop_on_signals
 from desketch.session.server import ServerSession
 from desketch.tasks import RunConfig, Setup, prepare
 from desketch.tasks.summary import capture_meta, summarise, write_outcome
@@ -41,37 +42,57 @@ def train_run(
         checkpoint_every=config.checkpoint_every,
         capture=config.capture,
         capture_meta=capture_meta(setup),
+        config=config.sealed(),
     )
-    if resume:
-        _check_resumable(config, path, folder)
-    else:
-        folder.start()
-    config.save(path / "config.yaml")
-    bar = Progress(config.rounds, done=party.t, show=progress, metric=setup.task.goal.metric)
-    with bar, _stop_on_interrupt() as interrupt:
-        extra = [_TensorBoard(path / "tensorboard")] if config.tensorboard else []
-        rounds(Observers(folder, bar, interrupt, *extra))
-    folder.checkpoint()
-    summary = summarise(setup, party, folder.rows, interrupted=interrupt.stop and party.t < config.rounds)
-    if isinstance(party, Mesh):
-        summary["topology"] = topology_summary(party, folder.rows)
-    write_outcome(path, setup, party, summary)
-    if folder.rows:
-        from desketch.report import write_report  # it draws plots: not before they are wanted
+    with stop_on_signals() as stop, _resumable(folder):
+        if resume:
+            _resume(config, path, folder)
+        else:
+            folder.start()
+        with Progress(config.rounds, done=party.t, show=progress, metric=setup.task.goal.metric) as bar:
+            extra = [_TensorBoard(path / "tensorboard")] if config.tensorboard else []
+            rounds(Observers(folder, bar, stop, *extra))
+        folder.checkpoint()
+        cut = stop.signal if party.t < config.rounds else None
+        summary = summarise(setup, party, folder.rows, interrupted=cut is not None)
+        if cut:
+            summary["signal"] = cut.name
+        if isinstance(party, Mesh):
+            summary["topology"] = topology_summary(party, folder.rows)
+        write_outcome(path, setup, party, summary)
+        if folder.rows:
+            from desketch.report import write_report  # it draws plots: not before they are wanted
 
-        write_report(path)
+            write_report(path)
     return summary
 
 
-def _check_resumable(config: RunConfig, path: Path, folder: RunFolder) -> None:
+def _resume(config: RunConfig, path: Path, folder: RunFolder) -> None:
     """Go on from the folder; a setting that differs is named, and rounds that are done are not undone."""
-    if (path / "config.yaml").is_file() and (changed := config.differences(RunConfig.load(path / "config.yaml"))):
-        raise RunError(f"{path} was run with other settings ({'; '.join(changed)}); resume with those, or start anew")
+    with suppress(ConfigError):  # a damaged config.yaml is made again; the checkpoint knows the run's identity
+        if (path / "config.yaml").is_file() and (changed := config.differences(RunConfig.load(path / "config.yaml"))):
+            raise RunError(
+                f"{path} was run with other settings ({'; '.join(changed)}); resume with those, or start anew"
+            )
     folder.resume()
     if folder.federation.t > config.rounds:
         raise RunError(
             f"{path} has {folder.federation.t} rounds already, more than --rounds {config.rounds}; ask for more"
         )
+
+
+@contextmanager
+def _resumable(folder: RunFolder) -> Iterator[None]:
+    """A full disk or a lost folder ends the run with one sentence that says how it goes on."""
+    try:
+        yield
+    except OSError as error:
+        safe = has_checkpoint(folder.path / "checkpoint")
+        go_on = f"then go on from round {folder.saved} with: desketch train --resume --out {folder.path}"
+        raise RunError(
+            f"{error.filename or folder.path}: {error.strerror or error}; mend that, "
+            f"{go_on if safe else 'or choose another folder with --out'}"
+        ) from error
 
 
 Party = Federation | Mesh | ServerSession
@@ -125,23 +146,6 @@ def run_path(config: RunConfig, out: Path | None = None) -> Path:
         n += 1
         path = Path("runs") / f"{name}-{n}"
     return path
-
-
-@contextmanager
-def _stop_on_interrupt() -> Iterator[Observer]:
-    """The first Ctrl-C ends the run after the current round; a second one interrupts at once, as usual."""
-    flag = Observer()
-    before = signal.getsignal(signal.SIGINT)
-
-    def handle(signum: int, frame: object) -> None:
-        flag.stop = True
-        signal.signal(signal.SIGINT, before)
-
-    signal.signal(signal.SIGINT, handle)
-    try:
-        yield flag
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 class _TensorBoard(Observer):

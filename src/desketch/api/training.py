@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from safetensors.torch import save
 from torch import Tensor, nn
 
 from desketch.api.client import Client
 from desketch.api.parties import Evaluate, Parties, Settings
 from desketch.api.run import Run
-from desketch.core.files import sole_writer, write_durably
+from desketch.core.files import BLANK, seal, sealed_json, sole_writer, write_durably
+from desketch.core.tree import pack_tensors
 from desketch.errors import ConfigError, InputError
 from desketch.fed.client import Participant
 from desketch.fed.module_client import MakeOptimizer
@@ -125,12 +124,15 @@ def _drive(
     kept = _Rows()
     observers = [kept, watch]
     if path is not None:
-        folder = RunFolder(path, federation, identity=parties.identity, checkpoint_every=checkpoint_every)
-        if resume and (path / "metrics.jsonl").exists():
-            folder.resume()
-            kept.rows = list(folder.rows)
-        else:
-            folder.start()
+        folder = RunFolder(
+            path,
+            federation,
+            identity=parties.identity,
+            checkpoint_every=checkpoint_every,
+            config=_sealed(parties.describe(rounds)),
+        )
+        folder.resume() if resume else folder.start()
+        kept.rows = list(folder.rows)
         observers.insert(0, folder)
     with Progress(rounds, done=federation.t, show=progress) as bar:
         run(federation, rounds=rounds, observer=Observers(*observers, bar))
@@ -138,15 +140,18 @@ def _drive(
         folder.checkpoint()
     result = parties.result(federation, kept.rows, rounds, path)
     if path is not None:
-        values = parties.model.unflatten(federation.model_vector)
-        write_durably(path / "model.safetensors", save({name: part.contiguous() for name, part in values.items()}))
-        write_durably(path / "config.yaml", yaml.safe_dump(parties.describe(rounds), sort_keys=False))
-        write_durably(path / "summary.json", json.dumps(result.summary(), indent=2) + "\n")
+        write_durably(path / "model.safetensors", pack_tensors(parties.model.unflatten(federation.model_vector)))
+        write_durably(path / "summary.json", sealed_json(result.summary(), indent=2))
         if kept.rows:
             from desketch.report import write_report  # it draws plots: not before they are wanted
 
             write_report(path)
     return result
+
+
+def _sealed(values: dict[str, Any]) -> bytes:
+    """Settings as a YAML file whose first line, a comment, is its checksum."""
+    return seal(f"# sha256: {BLANK}\n{yaml.safe_dump(values, sort_keys=False)}".encode())
 
 
 class _Rows(Observer):

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import difflib
+import os
 import sys
 import warnings
+from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
+from typing import Any
 
 import click
 import typer
 from rich.console import Console
 from rich.markup import escape
 
-from desketch.errors import DesketchError
+from desketch.core.files import check_writable
+from desketch.errors import DesketchError, InputError
 
 __all__ = ["COMMANDS", "main"]
 
@@ -31,6 +36,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "watch": ("See the report of a run in the browser while it goes on.", "desketch.cli.watch"),
     "report": ("Write the report of a run folder again.", "desketch.cli.report"),
 }
+
+
+_OUTPUTS = frozenset({"--json", "--html", "--plot", "--out"})  # what a command writes when it is done; out is a folder
 
 
 class _LazyGroup(click.Group):
@@ -53,6 +61,7 @@ class _LazyGroup(click.Group):
         app = import_module(COMMANDS[name][1]).app
         command = typer.main.get_command(app)
         command.name = name
+        _check_outputs(command)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -66,16 +75,43 @@ def cli() -> None:
     """Entry of the command tree."""
 
 
+def _check_outputs(command: click.Command) -> None:
+    """Have every option that names a file to write looked at while options are read, not hours later."""
+    for inner in getattr(command, "commands", {}).values():
+        _check_outputs(inner)
+    for option in command.params:
+        if _OUTPUTS & set(option.opts):
+            option.callback = _writable
+
+
+def _writable(ctx: click.Context, option: click.Parameter, value: Any) -> Any:
+    if value not in (None, "-"):
+        try:
+            check_writable(Path(value) / "file" if "--out" in option.opts else Path(value))
+        except OSError as error:
+            raise InputError(
+                f"cannot write {option.opts[0]} {value} ({error.strerror}); choose another place"
+            ) from error
+    return value
+
+
 def main() -> None:
-    """Run the command; a DesketchError becomes one clear message and exit code 2, never a traceback."""
+    """Run the command; what is wrong outside the program becomes one clear message and exit code 2, never a traceback.
+
+    DESKETCH_DEBUG=1 in the environment shows the traceback all the same.
+    """
     console = Console(stderr=True)
 
     def say(style: str, title: str, text: object) -> None:
-        console.print(f"[{style}]{title}[/]: {escape(str(text))}", highlight=False, soft_wrap=True)
+        with suppress(OSError):  # the terminal may be gone
+            console.print(f"[{style}]{title}[/]: {escape(str(text))}", highlight=False, soft_wrap=True)
 
     warnings.showwarning = lambda message, *_, **__: say("bold yellow", "warning", message)
     try:
         cli()
-    except DesketchError as error:
-        say("bold red", type(error).__name__, error)
+    except (DesketchError, OSError) as error:
+        if os.environ.get("DESKETCH_DEBUG"):
+            raise
+        text = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else error
+        say("bold red", type(error).__name__, text)
         sys.exit(2)

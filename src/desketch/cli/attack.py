@@ -32,7 +32,9 @@ def attack(
     batch: int = typer.Option(1, min=1, help="Synthetic: private examples in the message."),
     noise_std: float = typer.Option(0.0, min=0.0, help="Synthetic: noise per weight before the sketch."),
     codec: str = typer.Option("f32", help="Synthetic: codec of the wire."),
-    seed: int = typer.Option(0, help="Synthetic: which weights and examples; also of the starts."),
+    seed: int = typer.Option(
+        0, min=0, max=2**63 - 1, help="Synthetic: which weights and examples; also of the starts."
+    ),
     solvers: str = typer.Option("lm,box,prior", help="Attacks to try in turn: lm, box, prior, lbfgs, adam, gd."),
     restarts: int = typer.Option(3, min=1, help="Starts per solver and label guess."),
     known_labels: bool = typer.Option(False, "--known-labels", help="Tell the attacker the labels."),

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from functools import partial
 from pathlib import Path
+from signal import Signals
 
 import typer
 
+from desketch.core.files import read_sealed
 from desketch.errors import InputError, RunError
 
 _data = partial(typer.Option, rich_help_panel="Data and model")
@@ -106,7 +108,12 @@ def train(
 
         write_durably(Path(json_to), (json.dumps(summary, indent=2) + "\n").encode())
     if summary["stopped_by"] == "interrupt":
-        raise typer.Exit(130)
+        if silent:
+            typer.echo(
+                f"{summary['signal']} ended the run after round {summary['rounds']}; go on: desketch train --resume --out {path}",
+                err=True,
+            )
+        raise typer.Exit(128 + Signals[summary["signal"]])
 
 
 _DP = frozenset({"dp", "dp_unit", "epsilon", "delta", "clip", "noise_multiplier", "noise_by"})
@@ -136,6 +143,7 @@ def _rounds(text: str) -> tuple[int, ...]:
 
 def _config_of(out: Path) -> Path:
     path = out / "config.yaml"
-    if not path.is_file():
+    if not path.is_file() and not (out / "checkpoint").is_dir():
         raise RunError(f"{out} holds no run to resume (no config.yaml); start it without --resume")
+    read_sealed(path, "give the settings of the run once more with --config FILE, beside --resume")
     return path

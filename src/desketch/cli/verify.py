@@ -26,7 +26,7 @@ def verify(
     ),
     functions: bool = typer.Option(False, "--functions", help="Re-derive the paper's function table instead."),
     worst: bool = typer.Option(False, "--worst", help="Report only the hardest case of every statement."),
-    seed: int = typer.Option(2023, help="Public key of the sketches."),
+    seed: int = typer.Option(2023, min=0, max=2**63 - 1, help="Public key of the sketches."),
     json_to: str | None = typer.Option(None, "--json", help="Write one JSON document to a file, or to stdout with -."),
 ) -> None:
     """Run the theorems; exit code 1 when a bound is violated anywhere, or a counter-example does not contradict."""

@@ -7,6 +7,7 @@ same blob travels to an absentee as a checkpoint and lies on disk, so its length
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -14,9 +15,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
+from desketch.core.files import BLANK, seal
 from desketch.errors import RunError
 
-__all__ = ["join_tree", "pack_tree", "split_tree", "unpack_tree"]
+__all__ = ["join_tree", "pack_tensors", "pack_tree", "split_tree", "unpack_tree"]
 
 _SEP = "/"
 
@@ -49,10 +51,16 @@ def join_tree(plain: Any, tensors: dict[str, Tensor]) -> Any:
     return {name: join_tree(value, tensors) for name, value in plain.items()}
 
 
-def pack_tree(tree: dict[str, Any]) -> bytes:
-    """The tree as one safetensors blob."""
+def pack_tree(tree: dict[str, Any], *, sealed: bool = False) -> bytes:
+    """The tree as one safetensors blob; ``sealed`` is for a disk, a message has its own checksum."""
     plain, tensors = split_tree(tree)
-    return save(tensors, metadata={"state": json.dumps(plain)})
+    metadata = {"state": json.dumps(plain)}
+    return seal(save(tensors, metadata={**metadata, "sha256": BLANK})) if sealed else save(tensors, metadata=metadata)
+
+
+def pack_tensors(tensors: Mapping[str, Tensor]) -> bytes:
+    """Named tensors as a sealed safetensors file, for any reader of such files."""
+    return seal(save({name: tensor.contiguous() for name, tensor in tensors.items()}, metadata={"sha256": BLANK}))
 
 
 def unpack_tree(blob: bytes) -> dict[str, Any]:
@@ -61,7 +69,7 @@ def unpack_tree(blob: bytes) -> dict[str, Any]:
         length = int.from_bytes(blob[:8], "little")
         header = json.loads(blob[8 : 8 + length])
         return join_tree(json.loads(header["__metadata__"]["state"]), load(blob))
-    except (SafetensorError, KeyError, ValueError) as error:
+    except (SafetensorError, KeyError, ValueError, TypeError) as error:
         raise RunError(
             f"a checkpoint of {len(blob)} bytes cannot be read ({error}); fetch or write it again"
         ) from error

@@ -55,7 +55,7 @@ def _subtitle(run: RunRecord) -> str:
 
 def _warning(run: RunRecord) -> str:
     """Say loudly what must not be overlooked."""
-    notes = []
+    notes = [run.damage] if run.damage else []
     if (run.config.get("dp") or {}).get("not_private_seed") is not None:
         notes.append("NOT PRIVATE: this run took its noise from a fixed seed, for testing only.")
     if not run.summary or run.summary.get("stopped_by") == "interrupt":

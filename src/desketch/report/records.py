@@ -2,7 +2,7 @@
 
 A run folder holds ``config.yaml``, ``metrics.jsonl`` (one row a round; bytes of all clients together) and
 ``summary.json``; a private one also ``privacy.json``.  The summary may be absent (an interrupted run), the last row may
-be torn (a killed one), and any column beyond ``round`` may be missing.
+be torn (a killed one), any column beyond ``round`` may be missing, and damaged rows are left out and counted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ import numpy as np
 import numpy.typing as npt
 import yaml
 
+from desketch.core.files import read_sealed
 from desketch.core.metrics import METRICS, Metric, primary
+from desketch.core.rows import read_rows
 from desketch.errors import RunError
 
 __all__ = ["RunRecord", "read_run"]
@@ -34,6 +36,7 @@ class RunRecord:
     rows: tuple[Mapping[str, Any], ...]
     summary: Mapping[str, Any]
     privacy: Mapping[str, Any]
+    damage: str = ""  # one sentence about rows that are left out
 
     def column(self, *names: str) -> Floats:
         """The first of these columns that any row has, NaN where it is missing; all NaN if no row has one."""
@@ -84,9 +87,10 @@ class RunRecord:
 
 
 def read_run(folder: str | Path) -> RunRecord:
-    """Read a run folder; a torn last row is dropped, any other damage is a `RunError`."""
+    """Read a run folder; damaged rows are left out and named, any other damage is a `RunError`."""
     folder = Path(folder)
-    if not (folder / "metrics.jsonl").is_file():
+    metrics = folder / "metrics.jsonl"
+    if not metrics.is_file():
         raise RunError(f"{folder} is no run folder: it has no metrics.jsonl")
     parse: dict[str, Callable[[str], Any]] = {
         "config.yaml": yaml.safe_load,
@@ -94,33 +98,35 @@ def read_run(folder: str | Path) -> RunRecord:
         "privacy.json": json.loads,
     }
     config, summary, privacy = (_mapping(folder / name, read) for name, read in parse.items())
-    lines = _text(folder / "metrics.jsonl").splitlines()
-    rows = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            if number == len(lines):
-                break
-            raise RunError(f"{folder / 'metrics.jsonl'}, line {number}: {error}") from None
-        rows.append(row)
-    if not rows:
-        raise RunError(f"{folder / 'metrics.jsonl'} has no finished round to report")
-    return RunRecord(folder=folder, config=config, rows=tuple(rows), summary=summary, privacy=privacy)
+    found = read_rows(metrics)
+    if not found.rows:
+        raise RunError(f"{metrics} has no finished round to report{': ' * bool(found.damaged)}{found.report(metrics)}")
+    return RunRecord(
+        folder=folder,
+        config=config,
+        rows=found.rows,
+        summary=summary,
+        privacy=privacy,
+        damage=found.report(Path("metrics.jsonl")),
+    )
 
 
 def _mapping(path: Path, read: Callable[[str], Any]) -> dict[str, Any]:
+    text = _text(path)
+    if "sha256" in text:
+        read_sealed(path, "restore it, or delete it and go on with: desketch train --resume")
     try:
-        values = read(_text(path) or "{}")
-    except (yaml.YAMLError, json.JSONDecodeError) as error:
+        values = read(text or "{}")
+    except (yaml.YAMLError, ValueError) as error:
         raise RunError(f"cannot read {path}: {error}") from None
     if not isinstance(values, dict):
         raise RunError(f"{path} must hold names and values, got {type(values).__name__}")
+    values.pop("sha256", None)
     return values
 
 
 def _text(path: Path) -> str:
-    return path.read_text(encoding="utf-8") if path.is_file() else ""
+    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
 
 
 def _number(value: Any) -> bool:

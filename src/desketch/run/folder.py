@@ -2,28 +2,33 @@
 
 ::
 
+    config.yaml              the settings, where a run has them
     metrics.jsonl            one row a round: loss, metrics, bytes_up, bytes_down, participants, refused, seconds, ...
-    checkpoint/              see `desketch.run.checkpoint`
+    checkpoint/              see `desketch.core.checkpoint`
     privacy.json             privacy spent, written BEFORE each release: a killed run never forgets what it released
     capture/round-0003/      w.safetensors, meta.json and one client-0007.frame per client: all that an eavesdropper has
+
+Every file is flushed to the disk and carries a checksum of its own (`desketch.core.files`).  A row is there before the
+checkpoint that counts it, and the settings before anything that needs them.
 """
 
 from __future__ import annotations
 
-import json
+import warnings
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from safetensors.torch import save
 from torch import Tensor
 
-from desketch.core.files import write_durably
+from desketch.core.checkpoint import has_checkpoint, load_checkpoint, save_checkpoint
+from desketch.core.files import make_folder, remove, sealed_json, write_durably
+from desketch.core.rows import append_row, read_rows, write_rows
+from desketch.core.tree import pack_tensors
 from desketch.errors import RunError
 from desketch.fed.mechanism import Privacy
 from desketch.fed.rounds import Observer, RoundRecord
 from desketch.privacy.record import read_record, write_record
-from desketch.run.checkpoint import load_checkpoint, save_checkpoint
 
 __all__ = ["RunFolder"]
 
@@ -58,28 +63,43 @@ class RunFolder(Observer):
         checkpoint_every: int = 10,
         capture: Collection[int] = (),
         capture_meta: Mapping[str, Any] | None = None,
+        config: bytes | None = None,
     ) -> None:
         self.path, self.federation, self.identity = path, federation, identity
         self.checkpoint_every = checkpoint_every
         self.capture, self.capture_meta = frozenset(capture), dict(capture_meta or {})
+        self.config = config
         self.rows: list[dict[str, Any]] = []
+        self.saved = 0  # the round of the last checkpoint
 
     def start(self) -> None:
         """Begin a new run; a folder that already holds one is refused."""
-        if (self.path / "metrics.jsonl").exists():
+        if (self.path / "metrics.jsonl").exists() or has_checkpoint(self.path / "checkpoint"):
             raise RunError(f"{self.path} already holds a run; add --resume to continue it, or choose another folder")
-        self.path.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path)
+        self._begin()
         self.checkpoint()  # round 0: even a run killed in round 1 can be resumed
-        write_durably(self.path / "metrics.jsonl", b"")
+        write_rows(self.path / "metrics.jsonl", [])
 
     def resume(self) -> None:
-        """Go on from the last checkpoint; rows after it are dropped, for they will be computed again, bit for bit."""
+        """Go on from the last checkpoint; rows after it are dropped, for they will be computed again, bit for bit.
+
+        A run that was killed before its first checkpoint has nothing to go on from, and starts.
+        """
+        metrics = self.path / "metrics.jsonl"
+        if not has_checkpoint(self.path / "checkpoint") and not metrics.exists():
+            return self.start()
         self.federation.load_state_dict(load_checkpoint(self.path / "checkpoint", identity=self.identity))
+        self.saved = self.federation.t
         privacy = self.path / "privacy.json"
         if self.federation.privacy and privacy.exists():  # it may know of releases after the checkpoint
             self.federation.privacy.ledger.load_state_dict(read_record(privacy).ledger.to_dict())
-        self.rows = [row for row in read_rows(self.path / "metrics.jsonl") if row["round"] <= self.federation.t]
-        write_durably(self.path / "metrics.jsonl", "".join(map(_line, self.rows)).encode())
+        found = read_rows(metrics)
+        if found.damaged:
+            warnings.warn(found.report(metrics), stacklevel=2)
+        self.rows = [row for row in found.rows if row["round"] <= self.federation.t]
+        self._begin()
+        write_rows(metrics, self.rows)
 
     def on_charge(self, t: int) -> None:
         """Write the ledger down before round t releases anything."""
@@ -91,9 +111,8 @@ class RunFolder(Observer):
         if t not in self.capture:
             return
         folder = self.path / "capture" / f"round-{t:04d}"
-        folder.mkdir(parents=True, exist_ok=True)
-        write_durably(folder / "w.safetensors", save({"w": w}))
-        write_durably(folder / "meta.json", json.dumps({"round": t, **self.capture_meta}, indent=2).encode())
+        write_durably(folder / "w.safetensors", pack_tensors({"w": w}))
+        write_durably(folder / "meta.json", sealed_json({"round": t, **self.capture_meta}, indent=2))
         for client, frame in frames.items():
             write_durably(folder / f"client-{client:04d}.frame", frame)
 
@@ -101,8 +120,7 @@ class RunFolder(Observer):
         """Append the row; checkpoint every n rounds."""
         row = record.row()
         self.rows.append(row)
-        with (self.path / "metrics.jsonl").open("a") as file:
-            file.write(_line(row))
+        append_row(self.path / "metrics.jsonl", row)
         if record.round % self.checkpoint_every == 0:
             self.checkpoint()
 
@@ -110,18 +128,10 @@ class RunFolder(Observer):
         """Write the federation's state as it is between two rounds."""
         f = self.federation
         save_checkpoint(self.path / "checkpoint", f.state_dict(), t=f.t, identity=self.identity)
+        self.saved = f.t
 
-
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    """Rows of a metrics file; a last line that was cut off by a kill is left out."""
-    rows = []
-    for line in path.read_text().splitlines() if path.exists() else []:
-        try:
-            rows.append(json.loads(line))
-        except ValueError:
-            break
-    return rows
-
-
-def _line(row: Mapping[str, Any]) -> str:
-    return json.dumps(row) + "\n"
+    def _begin(self) -> None:
+        for left in self.path.rglob(".*.tmp"):  # by a writer that was killed
+            remove(left)
+        if self.config is not None:
+            write_durably(self.path / "config.yaml", self.config)

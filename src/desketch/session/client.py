@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from desketch.core.files import write_durably
+from desketch.core.files import read_sealed, write_durably
 from desketch.core.tree import pack_tree, unpack_tree
 from desketch.errors import DesketchError, RunError
 from desketch.fed.channel import SketchChannel
@@ -88,13 +88,13 @@ class FolderStore(Store):
     def load(self) -> Kept | None:
         """Read the file; one that cannot be read counts as absent, since the server can send everything again."""
         try:
-            return Kept(**unpack_tree(self._path.read_bytes()))
+            return Kept(**unpack_tree(read_sealed(self._path, "the server sends everything again")))
         except (OSError, TypeError, DesketchError):
             return None
 
     def save(self, kept: Kept) -> None:
         """Write a new file and put it in place of the old one."""
-        write_durably(self._path, pack_tree(kept._asdict()))
+        write_durably(self._path, pack_tree(kept._asdict(), sealed=True))
 
 
 class ClientSession:

@@ -7,6 +7,7 @@ once: by message, by client and by round.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -15,9 +16,8 @@ from typing import Any
 
 from torch import Tensor
 
-from desketch.core.files import write_durably
-from desketch.core.tree import pack_tree, unpack_tree
-from desketch.errors import BudgetError, RunError, WireError
+from desketch.core.checkpoint import has_checkpoint, load_checkpoint, save_checkpoint
+from desketch.errors import BudgetError, WireError
 from desketch.fed.channel import ServerStep
 from desketch.fed.iterates import Average
 from desketch.fed.mechanism import Privacy
@@ -104,7 +104,7 @@ class ServerSession:
         channel = agreement.channel(privacy.sketch if privacy else None)
         self.server = Server(w0, optimizer=agreement.make_optimizer(), channel=channel)
         self.clients: dict[int, int] = {}  # node -> client
-        self._path = folder / "server.safetensors" if folder else None
+        self._path = folder / "checkpoint" if folder else None
         self._tally = _Tally()
         self.resumed = self._resume()
 
@@ -238,11 +238,9 @@ class ServerSession:
         return [node for node in nodes if self.server.versions.get(self.clients.get(node, NEVER)) != self.t]
 
     def save(self) -> None:
-        """Write the state to the folder, if there is one, atomically."""
-        if self._path is None:
-            return
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        write_durably(self._path, pack_tree({"agreement": self.agreement.to_json(), **self.state_dict()}))
+        """Write the state to the folder, if there is one, atomically; the state before it stays beside it."""
+        if self._path is not None:
+            save_checkpoint(self._path, self.state_dict(), t=self.t, identity=self._identity)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that is needed to go on bit for bit."""
@@ -257,16 +255,17 @@ class ServerSession:
             self.privacy.ledger.load_state_dict(state["ledger"])
 
     def _resume(self) -> bool:
-        if self._path is None or not self._path.exists():
+        if self._path is None:
             return False
-        state: dict[str, Any] = unpack_tree(self._path.read_bytes())
-        if state["agreement"] != self.agreement.to_json():
-            raise RunError(
-                f"{self._path} belongs to another configuration; resume with the one it was made with, or choose "
-                "another folder"
-            )
-        self.load_state_dict(state)
+        later = ("metrics.jsonl", "privacy.json", "server.safetensors")  # written after a checkpoint, or long ago
+        if not has_checkpoint(self._path) and not any(self._path.with_name(name).exists() for name in later):
+            return False
+        self.load_state_dict(load_checkpoint(self._path, identity=self._identity))
         return True
+
+    @property
+    def _identity(self) -> str:
+        return hashlib.sha256(self.agreement.to_json()).hexdigest()
 
     def _check(self, node: int, reply: Reply) -> None:
         """Refuse a reply of another run, another round, another weight vector, or a client that already answered."""

@@ -16,7 +16,7 @@ from typing import Any, Literal, Self
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from desketch.core.files import write_durably
+from desketch.core.files import BLANK, seal, write_durably
 from desketch.errors import ConfigError
 from desketch.privacy.settings import PerStep, PrivacySettings, SketchClip
 from desketch.sketches import FAMILIES
@@ -106,7 +106,7 @@ class RunConfig(_Strict):
     model: str = Field(
         "mlp:128", description="softmax, mlp:H, mlp-tanh:H, cnn, lenet, gpt:LAYERSxWIDTH or module:function"
     )
-    seed: int = Field(0, ge=0, description="of initial weights, partition, shuffles and the public key")
+    seed: int = Field(0, ge=0, lt=2**63, description="of initial weights, partition, shuffles and the public key")
     # who takes part
     clients: int = Field(20, ge=1, description="N")
     partition: str = Field("dirichlet:0.5", description="iid, dirichlet:A, shards:K or column:NAME")
@@ -231,7 +231,11 @@ class RunConfig(_Strict):
 
     def save(self, path: str | Path) -> None:
         """Write the configuration as YAML, atomically."""
-        write_durably(Path(path), self.to_yaml())
+        write_durably(Path(path), self.sealed())
+
+    def sealed(self) -> bytes:
+        """The configuration as a YAML file whose first line, a comment, is its checksum."""
+        return seal(f"# sha256: {BLANK}\n{self.to_yaml()}".encode())
 
     def to_yaml(self) -> str:
         """Every field, in the order of the class."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 
+import torch
 from torch import Tensor
 
+from desketch.errors import ConfigError
 from desketch.fed import (
     Attendance,
     Channel,
@@ -150,6 +152,7 @@ class Setup:
 
 def prepare(config: RunConfig) -> Setup:
     """Load the data, deal them out, build the model: all from the configuration, alike for every party."""
+    _check_device(config.device)
     task = load_task(config.task, **config.task_options)
     parts = partition(task, config.partition, config.clients, config.seed)
     model = FlatModel(build_model(config.model, task, seed=config.seed).to(config.device), task.goal.loss)
@@ -160,3 +163,12 @@ def prepare(config: RunConfig) -> Setup:
         for c, i in enumerate(parts)
     ]
     return Setup(config, replace(task, **moved), model, clients)
+
+
+def _check_device(name: str) -> None:
+    """Refuse a device that torch cannot compute on here; it says so in many ways."""
+    try:
+        torch.zeros(1, device=name).item()
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(f"device {name!r} cannot be used here ({reason}); use cpu, or one this torch can") from None

@@ -126,9 +126,15 @@ MODELS: dict[str, Callable[[str, Task], nn.Module]] = {
 def _users_own(module: str, function: str, task: Task) -> nn.Module:
     try:
         make = getattr(import_module(module), function)
-    except (ImportError, AttributeError) as error:
+    except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(f"cannot import model {module}:{function}: {error}; is its folder on PYTHONPATH?") from None
-    model = make(task)
+    try:
+        model = make(task)
+    except Exception as error:  # it is not our code: DESKETCH_DEBUG=1 shows where
+        raise ConfigError(
+            f"{module}:{function}(task) raised {type(error).__name__}: {error}; expected a function of the task that "
+            "returns a torch.nn.Module"
+        ) from error
     if not isinstance(model, nn.Module):
         raise ConfigError(f"{module}:{function} returned {type(model).__name__}, expected a torch.nn.Module")
     return model

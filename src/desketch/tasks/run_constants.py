@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from desketch.core.files import read_sealed
 from desketch.core.flat import FlatModel
 from desketch.errors import ConfigError
 from desketch.tasks.config import RunConfig
@@ -18,6 +19,7 @@ from desketch.tasks.partitions import partition
 __all__ = ["WARM_STEPS", "estimate_config", "estimate_run"]
 
 WARM_STEPS = 100
+_AGAIN = "write it again: desketch train --resume"
 
 
 def estimate_run(folder: Path) -> Curvature:
@@ -46,9 +48,14 @@ def _saved_weights(folder: Path, model: FlatModel) -> Tensor | None:
     file = folder / "model.safetensors"
     if not file.is_file():
         return None
-    from safetensors.torch import load_file
+    from safetensors import SafetensorError
+    from safetensors.torch import load
 
-    saved = load_file(file)
+    data = file.read_bytes()
+    try:
+        saved = load(read_sealed(file, _AGAIN) if b'"sha256":"' in data else data)  # another tool's has no seal
+    except SafetensorError as error:
+        raise ConfigError(f"cannot read {file}: {error}; {_AGAIN}") from None
     missing = [name for name in model.names if name not in saved]
     if missing:
         raise ConfigError(f"{file} lacks parameter {missing[0]}: it belongs to another model than config.yaml names")

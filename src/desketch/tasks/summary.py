@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,11 +9,11 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from safetensors.torch import save
 from torch import Tensor
 
 import desketch
-from desketch.core.files import write_durably
+from desketch.core.files import sealed_json, write_durably
+from desketch.core.tree import pack_tensors
 from desketch.fed.mechanism import Privacy
 from desketch.tasks.federation import Setup
 
@@ -83,9 +82,8 @@ def summarise(
 
 def write_outcome(path: Path, setup: Setup, party: Finished, summary: Mapping[str, Any]) -> None:
     """Write the model and the summary into the run folder."""
-    parameters = setup.model.unflatten(party.model_vector)
-    write_durably(path / "model.safetensors", save({name: value.contiguous() for name, value in parameters.items()}))
-    write_durably(path / "summary.json", (json.dumps(summary, indent=2) + "\n").encode())
+    write_durably(path / "model.safetensors", pack_tensors(setup.model.unflatten(party.model_vector)))
+    write_durably(path / "summary.json", sealed_json(summary, indent=2))
 
 
 def capture_meta(setup: Setup) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import pytest
 from local_grid import LocalGrid
 
 from desketch.api import configured
+from desketch.core.rows import read_rows
 from desketch.integrations.flower import simulation
 from desketch.integrations.flower.party import serve_session, server_session
 from desketch.session.client import ClientSession, MemoryStore
@@ -37,7 +38,7 @@ def files(folder):
 
 
 def rows(folder):
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return read_rows(folder / "metrics.jsonl").rows
 
 
 def same_outcome(ours, theirs, summary, other):

@@ -11,6 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from desketch.core.files import sole_writer
+from desketch.core.rows import read_rows
 from desketch.errors import ConfigError
 from desketch.fed.channel import SketchChannel
 from desketch.fed.client import Participant
@@ -19,7 +20,6 @@ from desketch.fed.iterates import make_average
 from desketch.fed.mechanism import Privacy
 from desketch.fed.rounds import Observer
 from desketch.fed.tensor_client import tensor_clients
-from desketch.run.folder import read_rows
 from desketch.session.agreement import Agreement
 from desketch.session.client import ClientSession, FolderStore
 from desketch.session.server import ServerSession
@@ -104,7 +104,7 @@ def serve(grid: Any, flat: Mapping[str, Any], folder: Path) -> None:
         session = server_session(setup, folder)
         serve_session(grid, setup, session, folder=folder, nodes=extra["min_nodes"], seconds=extra["round_timeout"])
         config.save(folder / "config.yaml")
-        rows = read_rows(folder / "metrics.jsonl")
+        rows = read_rows(folder / "metrics.jsonl").rows
         write_outcome(folder, setup, session, summarise(setup, session, rows))
         if rows:
             from desketch.report import write_report  # it draws plots: not before they are wanted

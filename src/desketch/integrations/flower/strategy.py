@@ -7,7 +7,6 @@ privacy ledger before it asks anybody.
 
 from __future__ import annotations
 
-import json
 import random
 import time
 from collections.abc import Callable, Iterable
@@ -21,6 +20,7 @@ from flwr.serverapp.strategy import FedAvg, Result
 from flwr.supercore import log
 
 from desketch.core.files import sole_writer
+from desketch.core.rows import append_row
 from desketch.errors import BudgetError, InputError, RunError
 from desketch.fed.mechanism import Privacy
 from desketch.fed.rounds import Attendance, Observer
@@ -288,8 +288,7 @@ class SketchStrategy(FedAvg):  # type: ignore[misc]  # flwr is not typed here
             INFO, "[ROUND %d] %s", row["round"], {k: row[k] for k in ("participants", "refused", "bytes_up", "seconds")}
         )
         if self.folder:
-            with (self.folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
-                file.write(json.dumps(row) + "\n")
+            append_row(self.folder / "metrics.jsonl", row)
         self.observer.on_round(record)
         self.on_round(row)
 
