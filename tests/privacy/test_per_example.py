@@ -167,7 +167,7 @@ def test_empty_batch() -> None:
 def test_non_finite_gradients_are_refused(name: str) -> None:
     model, w, x, y, _ = setting(name)
     x[3, 0] = float("inf")
-    with pytest.raises(InputError, match=r"1 of .* NaN or infinite"):
+    with pytest.raises(InputError, match=r"1 of .* NaN or infinity"):
         PerExample(model).clipped_sum(w, x, y, clip=1.0)
 
 

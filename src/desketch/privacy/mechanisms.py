@@ -121,7 +121,7 @@ class NoisySteps(_ExampleLevel):
     def gradient(self, w: Tensor, x: Tensor, y: Tensor) -> Tensor:
         """Return one private gradient of a client whose whole data is (x, y)."""
         total = self.per_example.clipped_sum(w, *self._sample(x, y), clip=self.clip)
-        return ((total.double() + self._noise(w.numel()).to(w.device)) / self.batch).to(w.dtype)
+        return ((total + self._noise(w.numel()).to(w.device)) / self.batch).to(w.dtype)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
