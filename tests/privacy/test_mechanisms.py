@@ -31,6 +31,9 @@ class Silent(Entropy):
     def normal(self, *shape: int, std: float, dtype: torch.dtype = torch.float32) -> Tensor:
         return torch.zeros(*shape, dtype=dtype)
 
+    def discrete_normal(self, *shape: int, s: int) -> Tensor:
+        return torch.zeros(*shape, dtype=torch.int64)
+
 
 def problem(n: int = 30) -> tuple[PerExample, Tensor, Tensor, Tensor]:
     torch.manual_seed(5)
