@@ -76,7 +76,7 @@ def extreme(target: Target, generator: np.random.Generator, B: int) -> tuple[Ten
     y = numbers(target.y)
     if generator.random() < 0.6 and len(target.y) > 1:  # let the second half of y undo the first
         depth = 10.0 ** generator.uniform(-12, 0)
-        axis = -1 if len(target.y) == 3 or not target.tokens and generator.random() < 0.3 else 1
+        axis = -1 if len(target.y) == 3 or (not target.tokens and generator.random() < 0.3) else 1
         half = y.shape[axis] // 2
         first = np.take(y, range(half), axis)
         np.moveaxis(y, axis, 0)[half : 2 * half] = np.moveaxis(-first * (1 + depth), axis, 0)

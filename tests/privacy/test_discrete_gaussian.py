@@ -1,4 +1,4 @@
-"""The sampler of the discrete Gaussian: exact coins, the closed form, tails, independence, and the source of its bits."""
+"""The sampler of the discrete Gaussian: exact coins, the closed form, tails, independence, the source of its bits."""
 
 import math
 import os

@@ -75,6 +75,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], str, bool]] = {  # builder, kin
         "image",
         True,
     ),
+    "conv-deep": (_images(nn.Conv2d(4, 64, 5, stride=4, groups=2), nn.Tanh()), "image", True),
     "conv-reflect": (_images(nn.Conv2d(4, 6, 3, padding=1, padding_mode="reflect")), "image", False),
     "norm-plain": (_images(nn.GroupNorm(2, 4, affine=False), nn.Conv2d(4, 2, 1)), "image", True),
     "words": (Words, "words", True),

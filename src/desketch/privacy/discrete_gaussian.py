@@ -1,8 +1,9 @@
-"""The discrete Gaussian N_Z(0, s^2), sampled exactly: ``P[n] = exp(-n^2 / 2 s^2) / sum_k exp(-k^2 / 2 s^2)``, n integer.
+"""The discrete Gaussian N_Z(0, s^2), sampled exactly: ``P[n] = exp(-n^2 / 2 s^2) / sum_k exp(-k^2 / 2 s^2)``.
 
 Algorithms 1 to 3 of Canonne, Kamath, Steinke, "The Discrete Gaussian for Differential Privacy" (2020), on whole arrays,
 for an integer s.  Every decision is a comparison of integers with random bits; no floating-point number takes part, so
-the distribution is the stated one, not one near it.  All integers stay below 2^63 for ``s <= 2^23``.
+the distribution is the stated one, not one near it.  Integers stay below 2^63 for ``s < 2^23``, but for draws beyond
+360 s, which have a probability below 1e-150.
 
 Algorithm 3 rejects from a discrete Laplace law of scale t; any t is correct, and t = s makes its acceptance probability
 ``exp(-(|y| - s)^2 / 2 s^2)``, about 0.76 on average.  How long a draw takes depends on what is drawn.
@@ -23,7 +24,7 @@ Draw = Callable[[int], bytes]  # so many fresh random bytes
 Integers = npt.NDArray[np.int64]
 Booleans = npt.NDArray[np.bool_]
 
-LARGEST = 1 << 23
+LARGEST = (1 << 23) - 1
 
 
 def discrete_gaussian(draw: Draw, n: int, s: int) -> Integers:
