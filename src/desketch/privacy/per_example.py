@@ -63,8 +63,11 @@ class PerExample:
             except _NeedsVmapError:
                 self.book_keeping = False
         chunks = zip(torch.split(x, _CHUNK), torch.split(y, _CHUNK), strict=True)
-        clipped = (clip_rows(self._by_vmap(w, a, b), clip).sum(0, dtype=torch.float64) for a, b in chunks)
-        return reduce(torch.Tensor.add_, clipped)
+        total = torch.zeros_like(w, dtype=torch.float64)
+        for a, b in chunks:
+            for row in self._by_vmap(w, a, b):  # one at a time: what clipping holds then stays in the cache
+                total += clip_rows(row, clip)
+        return total
 
     def gradients(self, w: Tensor, x: Tensor, y: Tensor) -> Tensor:
         """Return the ``(B, d)`` gradients one by one."""
