@@ -59,6 +59,9 @@ class Halved(SeededNoiseNotPrivate):
     def normal(self, *shape: int, std: float, dtype: torch.dtype = torch.float32) -> Tensor:
         return super().normal(*shape, std=std / 2, dtype=dtype)
 
+    def discrete_normal(self, *shape: int, s: int) -> Tensor:
+        return super().discrete_normal(*shape, s=s // 2)
+
 
 @pytest.mark.parametrize("kind", SCENES)
 def test_halved_noise_is_caught(kind: tuple[str, str]) -> None:
@@ -71,12 +74,14 @@ class UnclippedClients(SketchClipClients):
         return sketches
 
     def average(self, sketches: Tensor) -> Tensor:
-        return ((sketches.sum(0, dtype=torch.float64) + self._noise(sketches.shape[1])) / self.clients).float()
+        noise = self.grid.values(self._noise(sketches.shape[1]))
+        return ((sketches.sum(0, dtype=torch.float64) + noise) / self.clients).float()
 
 
 class UnclippedExamples(SketchClipExamples):
     def sketched_gradient(self, R: Any, w: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        return (R.sketch(self.per_example.gradients(w, x, y)).sum(0) + self._noise(R.b).float()) / self.batch
+        noise = self.grid.values(self._noise(R.b)).float()
+        return (R.sketch(self.per_example.gradients(w, x, y)).sum(0) + noise) / self.batch
 
 
 class UnclippedSteps(NoisySteps):

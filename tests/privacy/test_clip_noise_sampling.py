@@ -51,6 +51,15 @@ def test_largest_double_with_a_subnormal_factor() -> None:
         assert float(out.norm()) == pytest.approx(clip)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_long_rows(dtype: torch.dtype) -> None:
+    """The norm of many numbers rounds too; in float64 that is more than the rounding of the clip itself."""
+    generator = torch.Generator().manual_seed(1)
+    for scale in (1e-30, 1.0, 1e30):
+        row = torch.rand(30_000, dtype=dtype, generator=generator) * scale
+        assert exact_square_norm(clip_rows(row, 0.3e-30).numpy()) <= Fraction(0.3e-30) ** 2
+
+
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_non_finite_is_refused(bad: float, dtype: torch.dtype) -> None:

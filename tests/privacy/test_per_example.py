@@ -75,6 +75,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], str, bool]] = {  # builder, kin
         "image",
         True,
     ),
+    "conv-deep": (_images(nn.Conv2d(4, 64, 5, stride=4, groups=2), nn.Tanh()), "image", True),
     "conv-reflect": (_images(nn.Conv2d(4, 6, 3, padding=1, padding_mode="reflect")), "image", False),
     "norm-plain": (_images(nn.GroupNorm(2, 4, affine=False), nn.Conv2d(4, 2, 1)), "image", True),
     "words": (Words, "words", True),
@@ -167,7 +168,7 @@ def test_empty_batch() -> None:
 def test_non_finite_gradients_are_refused(name: str) -> None:
     model, w, x, y, _ = setting(name)
     x[3, 0] = float("inf")
-    with pytest.raises(InputError, match=r"1 of .* NaN or infinite"):
+    with pytest.raises(InputError, match=r"1 of .* NaN or infinity"):
         PerExample(model).clipped_sum(w, x, y, clip=1.0)
 
 

@@ -109,10 +109,8 @@ def train(
         write_durably(Path(json_to), (json.dumps(summary, indent=2) + "\n").encode())
     if summary["stopped_by"] == "interrupt":
         if silent:
-            typer.echo(
-                f"{summary['signal']} ended the run after round {summary['rounds']}; go on: desketch train --resume --out {path}",
-                err=True,
-            )
+            ended = f"{summary['signal']} ended the run after round {summary['rounds']}"
+            typer.echo(f"{ended}; go on with: desketch train --resume --out {path}", err=True)
         raise typer.Exit(128 + Signals[summary["signal"]])
 
 

@@ -28,8 +28,9 @@ def clip_rows(rows: Tensor, clip: float) -> Tensor:
     _refuse_non_finite(largest)
     unit = torch.where(largest > 0, rows / largest, 0.0)
     norms = torch.linalg.vector_norm(unit, dim=-1, keepdim=True, dtype=torch.float64)
-    inside = norms <= clip / largest.double() * (1 - _margin(rows.dtype))
-    return torch.where(inside, rows, unit * (clip * (1 - _margin(rows.dtype)) / norms).to(rows.dtype))
+    bound = clip * (1 - _margin(rows.dtype, rows.shape[-1]))
+    inside = norms <= bound / largest.double()
+    return torch.where(inside, rows, unit * (bound / norms).to(rows.dtype))
 
 
 def check_clip(clip: float, dtype: torch.dtype) -> None:
@@ -45,9 +46,12 @@ def check_clip(clip: float, dtype: torch.dtype) -> None:
         )
 
 
-def _margin(dtype: torch.dtype) -> float:
-    """Eight half-units of rounding: of the quotient, the factor and the product, and five to spare."""
-    return 4 * torch.finfo(dtype).eps
+def _margin(dtype: torch.dtype, d: int) -> float:
+    """Eight half-units of rounding, of the quotient, the factor and the product, and five to spare; and the norm's own.
+
+    The norm is a float64 sum of d squares, wrong by at most d / 2 of its units.
+    """
+    return 4 * torch.finfo(dtype).eps + d * torch.finfo(torch.float64).eps
 
 
 def _refuse_non_finite(largest: Tensor) -> None:

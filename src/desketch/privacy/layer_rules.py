@@ -6,24 +6,23 @@ layer.  Its norm often needs no gradient at all, ``|s_i a_i^T| = |s_i| |a_i|`` (
 the positions of a sequence or an image; and the clipped sum is one product once ``s_i`` is scaled ("book-keeping",
 Bu, Wang, Zha, Karypis 2023).
 
-A rule answers three questions: the squared norms ``(B,)``, the sum over the batch, and the gradients one by one.
+A rule chooses the form of the examples' `contributions` and can write their gradients out one by one.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import group_norm, layer_norm, unfold
-from torch.nn.grad import conv2d_weight
+
+from desketch.privacy.contributions import Contribution, Gradients, Gram, Outer, Rows
 
 __all__ = ["RULES", "LayerRule"]
-
-Gradients = dict[str, Tensor]
 
 
 class LayerRule(ABC):
@@ -37,47 +36,50 @@ class LayerRule(ABC):
     def one_by_one(self, layer: Any, a: Tensor, s: Tensor) -> Gradients:
         """Return every example's gradient, ``(B, *parameter.shape)`` by parameter name."""
 
-    def square_norms(self, layer: Any, a: Tensor, s: Tensor) -> Tensor:
-        """Return ``(B,)`` squared norms over all parameters of the layer."""
-        return sum_of_squares(self.one_by_one(layer, a, s))
+    def contribution(self, layer: Any, a: Tensor, s: Tensor, *, clip: float) -> Contribution:
+        """Return what the examples add to a sum clipped to ``clip``."""
+        return Rows(self.one_by_one(layer, a, s))
 
-    def total(self, layer: Any, a: Tensor, s: Tensor) -> Gradients:
-        """Return the gradients summed over the batch."""
-        return {name: g.sum(0) for name, g in self.one_by_one(layer, a, s).items()}
-
-
-def sum_of_squares(gradients: Gradients) -> Tensor:
-    """Return ``(B,)``: per example, the squared norm over all entries of all parameters."""
-    return torch.stack([g.flatten(1).square().sum(1) for g in gradients.values()]).sum(0)
+    def floats(self, layer: Any, a: Tensor) -> int:
+        """Return how many numbers a contribution may hold per example."""
+        return sum(p.numel() for p in layer.parameters(recurse=False))
 
 
-def _gram_norms(a: Tensor, s: Tensor) -> Tensor:
-    """Squared norms of ``sum_t s_t a_t^T`` for ``(..., T, i)`` and ``(..., T, o)``, by the cheaper of two ways."""
-    T, i, o = a.shape[-2], a.shape[-1], s.shape[-1]
-    if T * (i + o) < i * o:
-        return ((a @ a.mT) * (s @ s.mT)).sum((-1, -2)).clamp(min=0.0)
-    return (s.mT @ a).square().sum((-1, -2))
+def _few(T: int, *, i: int, o: int) -> bool:
+    """Whether a Gram matrix over T positions is cheaper than the gradient, o x i."""
+    return T * (i + o) < i * o
+
+
+def _written_out(rule: LayerRule, layer: Any, a: Tensor, s: Tensor) -> Callable[[Tensor], Gradients]:
+    """The gradients of chosen examples, in float64."""
+    return lambda index: rule.one_by_one(layer, a[index].double(), s[index].double())
 
 
 class LinearRule(LayerRule):
     """``nn.Linear`` on ``(B, *, in)``."""
 
     def one_by_one(self, layer: nn.Linear, a: Tensor, s: Tensor) -> Gradients:
-        a, s = a.flatten(1, -2) if a.dim() > 2 else a[:, None], s.flatten(1, -2) if s.dim() > 2 else s[:, None]
+        a, s = self._positions(a), self._positions(s)
         weight = {"weight": s.mT @ a}
         return weight if layer.bias is None else weight | {"bias": s.sum(1)}
 
-    def square_norms(self, layer: nn.Linear, a: Tensor, s: Tensor) -> Tensor:
+    def contribution(self, layer: nn.Linear, a: Tensor, s: Tensor, *, clip: float) -> Contribution:
+        bias = layer.bias is not None
         if a.dim() == 2:
-            return s.square().sum(1) * (a.square().sum(1) + (0.0 if layer.bias is None else 1.0))
-        a, s = a.flatten(1, -2), s.flatten(1, -2)
-        norms = _gram_norms(a, s)
-        return norms if layer.bias is None else norms + s.sum(1).square().sum(1)
+            return Outer(a, s, bias=bias)
+        a, s = self._positions(a), self._positions(s)
+        if not _few(a.shape[1], i=a.shape[2], o=s.shape[2]):
+            return Rows(self.one_by_one(layer, a, s))
+        exact = _written_out(self, layer, a, s)
+        return Gram(a[:, None], s[:, None], bias=bias, clip=clip, shape=layer.weight.shape, rows=exact)
 
-    def total(self, layer: nn.Linear, a: Tensor, s: Tensor) -> Gradients:
-        a, s = a.flatten(0, -2), s.flatten(0, -2)
-        weight = {"weight": s.mT @ a}
-        return weight if layer.bias is None else weight | {"bias": s.sum(0)}
+    def floats(self, layer: nn.Linear, a: Tensor) -> int:
+        return 0 if a.dim() == 2 else super().floats(layer, a)
+
+    @staticmethod
+    def _positions(values: Tensor) -> Tensor:
+        """``(B, T, features)``."""
+        return values.flatten(1, -2) if values.dim() > 2 else values[:, None]
 
 
 class Conv2dRule(LayerRule):
@@ -91,14 +93,12 @@ class Conv2dRule(LayerRule):
         weight = {"weight": (s_grouped.mT @ patches).reshape(len(a), *layer.weight.shape)}
         return weight if layer.bias is None else weight | {"bias": s.sum((2, 3))}
 
-    def square_norms(self, layer: nn.Conv2d, a: Tensor, s: Tensor) -> Tensor:
-        norms = _gram_norms(self._patches(layer, a), self._grouped(layer, s)).sum(1)
-        return norms if layer.bias is None else norms + s.sum((2, 3)).square().sum(1)
-
-    def total(self, layer: nn.Conv2d, a: Tensor, s: Tensor) -> Gradients:
-        geometry: Any = (layer.stride, layer.padding, layer.dilation, layer.groups)
-        weight = {"weight": conv2d_weight(a, layer.weight.shape, s, *geometry)}  # type: ignore[no-untyped-call]
-        return weight if layer.bias is None else weight | {"bias": s.sum((0, 2, 3))}
+    def contribution(self, layer: nn.Conv2d, a: Tensor, s: Tensor, *, clip: float) -> Contribution:
+        if not _few(s[0, 0].numel(), i=layer.weight[0].numel(), o=layer.out_channels // layer.groups):
+            return Rows(self.one_by_one(layer, a, s))
+        patches, s_grouped = self._patches(layer, a), self._grouped(layer, s)
+        bias, exact = layer.bias is not None, _written_out(self, layer, a, s)
+        return Gram(patches, s_grouped, bias=bias, clip=clip, shape=layer.weight.shape, rows=exact)
 
     @staticmethod
     def _patches(layer: nn.Conv2d, a: Tensor) -> Tensor:
@@ -124,21 +124,36 @@ class EmbeddingRule(LayerRule):
         out = s.new_zeros(len(a), layer.num_embeddings, layer.embedding_dim)
         return {"weight": out.scatter_add_(1, ids[..., None].expand_as(s), s)}
 
-    def square_norms(self, layer: nn.Embedding, a: Tensor, s: Tensor) -> Tensor:
-        ids, s = self._flat(layer, a, s)
-        same = ids[:, :, None] == ids[:, None, :]
-        return ((s @ s.mT) * same).sum((1, 2)).clamp(min=0.0)
+    def contribution(self, layer: nn.Embedding, a: Tensor, s: Tensor, *, clip: float) -> Contribution:
+        return _Looked(*self._flat(layer, a, s), layer.num_embeddings)
 
-    def total(self, layer: nn.Embedding, a: Tensor, s: Tensor) -> Gradients:
-        ids, s = self._flat(layer, a, s)
-        out = s.new_zeros(layer.num_embeddings, layer.embedding_dim)
-        return {"weight": out.index_add_(0, ids.flatten(), s.flatten(0, 1))}
+    def floats(self, layer: nn.Embedding, a: Tensor) -> int:
+        return 2 * layer.embedding_dim * math.prod(a.shape[1:])
 
     @staticmethod
     def _flat(layer: nn.Embedding, a: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
         ids = a.reshape(len(a), math.prod(a.shape[1:]))
         s = s.reshape(len(a), ids.shape[1], layer.embedding_dim)
         return (ids, s) if layer.padding_idx is None else (ids, s * (ids != layer.padding_idx)[..., None])
+
+
+class _Looked(Contribution):
+    """The rows of a table that each example looked up, a row once per example: repeated tokens are added up first."""
+
+    def __init__(self, ids: Tensor, s: Tensor, tokens: int) -> None:
+        self._tokens = tokens
+        places = torch.arange(len(ids), device=ids.device)[:, None] * tokens + ids
+        found, inverse = torch.unique(places, return_inverse=True)
+        self._example, self._token = found // tokens, found % tokens
+        empty = s.new_zeros(len(found), s.shape[-1], dtype=torch.float64)
+        self._rows = empty.index_add_(0, inverse.flatten(), s.flatten(0, 1).double())
+        squares = self._rows.square().sum(1)
+        self.square_norms = squares.new_zeros(len(ids)).index_add_(0, self._example, squares)
+
+    def weighted_sum(self, factors: Tensor) -> Gradients:
+        """Add every example's rows to the table."""
+        total = self._rows.new_zeros(self._tokens, self._rows.shape[1])
+        return {"weight": total.index_add_(0, self._token, self._rows * factors[self._example, None])}
 
 
 class _NormRule(LayerRule):

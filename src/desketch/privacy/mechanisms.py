@@ -12,6 +12,9 @@ Clipping the sketch makes the sensitivity exactly C for every family and every d
 just another bounded function of one unit.  Noise of standard deviation z C in R^b becomes, after de-sketching, noise of
 energy ``E|R^T n|^2 = z^2 C^2 d``: that of unsketched DP.  Noise *before* the sketch becomes ``(1 + alpha) z^2 C^2 d``,
 i.e. d/b times more.
+
+Being only b numbers, clipped sketches are rounded to a `Grid`, added as integers and hidden by discrete Gaussian noise:
+these promises hold in floating point.  Noise per step is a float Gaussian, whose promise holds in real arithmetic.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from __future__ import annotations
 import math
 from abc import ABC
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol
 
 import torch
@@ -27,6 +31,7 @@ from torch import Tensor
 from desketch.errors import InputError
 from desketch.privacy.clip import check_clip, clip_rows
 from desketch.privacy.events import Event, Gaussian, LocalSteps, PoissonSampled, check_positive
+from desketch.privacy.grid import Grid
 from desketch.privacy.noise import Entropy, OsEntropy
 from desketch.privacy.per_example import PerExample
 from desketch.privacy.sampling import poisson_sample
@@ -60,6 +65,7 @@ class Mechanism(ABC):
     adjacency = "add-remove"
     sampler = "sampler"
     observer = "observer"
+    noise = "Gaussian"
 
     def __post_init__(self) -> None:
         check_clip(self.clip, torch.float32)
@@ -68,21 +74,38 @@ class Mechanism(ABC):
     @property
     def claim(self) -> dict[str, str]:
         """What is promised to whom, in words, for reports."""
-        noise = self.entropy.not_private or "operating system entropy"
+        source = self.entropy.not_private or "operating system entropy"
         return {
             "mechanism": self.name,
             "unit": self.unit,
             "adjacency": self.adjacency,
             "sampler": self.sampler,
             "observer": self.observer,
-            "noise": f"Gaussian, {self.noise_multiplier:.6g} x clip {self.clip:g}, from {noise}",
+            "noise": f"{self.noise}, {self.noise_multiplier:.6g} x clip {self.clip:g}, from {source}",
         }
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{key}={value!r}' for key, value in self.claim.items())})"
 
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class _OnGrid(Mechanism):
+    """Integer sums of rounded sketches under discrete Gaussian noise."""
+
+    noise = "discrete Gaussian"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _ = self.grid
+
+    @cached_property
+    def grid(self) -> Grid:
+        """Where sketches and noise lie."""
+        return Grid.build(self.clip, self.noise_multiplier)
+
     def _noise(self, *shape: int) -> Tensor:
-        return self.entropy.normal(*shape, std=self.noise_multiplier * self.clip, dtype=torch.float64)
+        """Whole steps of noise."""
+        return self.entropy.discrete_normal(*shape, s=self.grid.noise)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -121,11 +144,14 @@ class NoisySteps(_ExampleLevel):
     def gradient(self, w: Tensor, x: Tensor, y: Tensor) -> Tensor:
         """Return one private gradient of a client whose whole data is (x, y)."""
         total = self.per_example.clipped_sum(w, *self._sample(x, y), clip=self.clip)
-        return ((total.double() + self._noise(w.numel()).to(w.device)) / self.batch).to(w.dtype)
+        return ((total + self._noise(w.numel()).to(w.device)) / self.batch).to(w.dtype)
+
+    def _noise(self, n: int) -> Tensor:
+        return self.entropy.normal(n, std=self.noise_multiplier * self.clip, dtype=torch.float64)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class SketchClipExamples(_ExampleLevel):
+class SketchClipExamples(_OnGrid, _ExampleLevel):
     """K = 1: ``(sum_i clip(R g_i) + N(0, z^2 C^2 I_b)) / B``."""
 
     name = "sketch-clip, example level"
@@ -137,12 +163,12 @@ class SketchClipExamples(_ExampleLevel):
         total = self._noise(R.b).to(w.device)
         for xs, ys in zip(torch.split(x, size), torch.split(y, size), strict=True):
             gradients = self.per_example.gradients(w, xs, ys)
-            total += clip_rows(R.sketch(gradients), self.clip).sum(0, dtype=torch.float64)
-        return (total / self.batch).to(w.dtype)
+            total += self.grid.round(R.sketch(gradients)).sum(0)
+        return (self.grid.values(total) / self.batch).to(w.dtype)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class SketchClipClients(Mechanism):
+class SketchClipClients(_OnGrid):
     """``(sum_c clip(R delta_c) + N(0, z^2 C^2 I_b)) / (q N)`` once per round, clients Poisson-sampled at rate q."""
 
     sampling_rate: float
@@ -169,16 +195,19 @@ class SketchClipClients(Mechanism):
 
     def average(self, sketches: Tensor) -> Tensor:
         """Clip what was decoded (rounding may have lengthened it, a client may lie), sum, add noise, divide by q N."""
-        total = clip_rows(sketches, self.clip).sum(0, dtype=torch.float64) + self._noise(sketches.shape[1])
-        return (total / (self.sampling_rate * self.clients)).to(sketches.dtype)
+        return self._mean(self.grid.round(sketches).sum(0) + self._noise(sketches.shape[1])).to(sketches.dtype)
+
+    def _mean(self, total: Tensor) -> Tensor:
+        return self.grid.values(total) / (self.sampling_rate * self.clients)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class SketchClipClientsShared(SketchClipClients):
-    """The noise is shared out: each client adds ``N(0, z^2 C^2 / m I_b)``, m = ceil(q N), before its message leaves.
+    """The noise is shared out: each client adds 1/m of its variance, m = ceil(q N), before its message leaves.
 
     The server tops up what too small a cohort, or a dropout, leaves missing, so the sum never carries less than z C.
-    Messages must cross the wire unrounded (f32): a sum of rounded messages is not a function of the noisy sum.
+    Messages must cross the wire unrounded (f32, which holds whole steps below 2^24 exactly): a sum of rounded messages
+    is not a function of the noisy sum.  A sum of discrete Gaussians is discrete Gaussian but for less than 1e-130.
     """
 
     name = "sketch-clip, client level, shared noise"
@@ -192,13 +221,18 @@ class SketchClipClientsShared(SketchClipClients):
         """m, the number of shares that make the whole noise."""
         return math.ceil(self.sampling_rate * self.clients)
 
+    @cached_property
+    def grid(self) -> Grid:
+        """Where sketches and shares of noise lie: coarse enough for a float32 message."""
+        return Grid.build(self.clip, self.noise_multiplier, shares=self.shares, float32=True)
+
     def guard(self, sketches: Tensor) -> Tensor:
         """Clip the rows, then add each client's share of the noise."""
-        noise = self._noise(*sketches.shape) / math.sqrt(self.shares)
-        return (clip_rows(sketches, self.clip) + noise).to(sketches.dtype)
+        return self.grid.values(self.grid.round(sketches) + self._noise(*sketches.shape)).to(sketches.dtype)
 
     def average(self, sketches: Tensor) -> Tensor:
         """Sum what arrived, add the missing shares, divide by q N."""
-        missing = max(0, self.shares - len(sketches)) / self.shares
-        total = sketches.sum(0, dtype=torch.float64) + self._noise(sketches.shape[1]) * math.sqrt(missing)
-        return (total / (self.sampling_rate * self.clients)).to(sketches.dtype)
+        total = self.grid.steps(sketches).sum(0)
+        for s in self.grid.top_up(self.shares - len(sketches)):
+            total += self.entropy.discrete_normal(sketches.shape[1], s=s)
+        return self._mean(total).to(sketches.dtype)

@@ -1,9 +1,10 @@
 """Where privacy's randomness comes from: the operating system, and nowhere else.
 
-`OsEntropy` turns ``os.urandom`` bytes into uniforms and, by Box and Muller, into Gaussians.  No seed exists, so neither
-the public `Key`, nor torch's or NumPy's global generators, nor a checkpoint can predict or repeat the noise.  (A
-``torch.Generator`` would not do: the CPU one is a Mersenne Twister behind a 32-bit seed.)  52-bit uniforms reach 8.5
-standard deviations; doubles are not the real line, and attacks on floating-point noise (Mironov 2012) are out of scope.
+`OsEntropy` turns ``os.urandom`` bytes into uniforms, discrete Gaussians (`discrete_gaussian`, exact) and, by Box and
+Muller, into Gaussians.  No seed exists, so neither the public `Key`, nor torch's or NumPy's global generators, nor a
+checkpoint can predict or repeat the noise.  (A ``torch.Generator`` would not do: the CPU one is a Mersenne Twister
+behind a 32-bit seed.)  52-bit uniforms reach 8.5 standard deviations; doubles are not the real line, and attacks on
+floating-point noise (Mironov 2012) are out of scope for `Entropy.normal`, not for `Entropy.discrete_normal`.
 
 `SeededNoiseNotPrivate` repeats itself for tests.  Its runs are marked NOT PRIVATE and no accountant speaks for them.
 """
@@ -19,7 +20,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from desketch.errors import InputError
+from desketch.errors import InputError, PrivacyError
+from desketch.privacy.discrete_gaussian import discrete_gaussian
 
 __all__ = ["Entropy", "OsEntropy", "SeededNoiseNotPrivate"]
 
@@ -51,13 +53,27 @@ class Entropy(ABC):
         np.multiply(radius, np.sin(angle), out=values[half:])
         return torch.from_numpy(values[:n] * std).to(dtype).reshape(shape)
 
+    def discrete_normal(self, *shape: int, s: int) -> Tensor:
+        """Return an int64 tensor of independent discrete Gaussians N_Z(0, s^2)."""
+        n = int(np.prod(shape, dtype=np.int64))
+        return torch.from_numpy(discrete_gaussian(self.draw, n, s)).reshape(shape)
+
 
 class OsEntropy(Entropy):
     """The operating system's cryptographic generator: the only source a private run uses."""
 
     def draw(self, size: int) -> bytes:
-        """Return ``os.urandom(size)``."""
-        return os.urandom(size)
+        """Return ``size`` bytes of ``os.urandom``; without them nothing may be released."""
+        try:
+            drawn = os.urandom(size)
+        except (OSError, NotImplementedError) as error:
+            raise PrivacyError(
+                f"the operating system gives no random bytes ({error}); without noise nothing is released. Repair its "
+                "generator (/dev/urandom, getrandom) and resume the run"
+            ) from error
+        if len(drawn) != size:
+            raise PrivacyError(f"the operating system gave {len(drawn)} of {size} random bytes; nothing is released")
+        return drawn
 
     def __repr__(self) -> str:
         return "OsEntropy()"

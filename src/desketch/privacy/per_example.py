@@ -1,8 +1,11 @@
 """Per-example gradients: their clipped sum without forming them, or the gradients one by one.
 
 `PerExample` takes one forward pass and one backward pass *to the layers' outputs*; `layer_rules` turns what flows
-through each layer into norms and clipped sums.  Where a layer has no rule, a parameter is shared, or a layer runs
-twice, ``vmap(grad)`` does the same work directly; it is also the oracle of the tests.
+through each layer into norms and clipped sums.  Where a layer has no rule, a parameter is shared, a layer runs twice,
+or the model computes in float64, ``vmap(grad)`` does the same work directly; it is also the oracle of the tests.
+
+What is bounded: the norm of what each example adds to the sum, as it is added.  Norms are upper bounds and sums are
+formed in float64 (`contributions`), every norm is held a part in 10^5 below C, and that covers the rounding of the sum.
 
 Examples must not meet inside the model: a BatchNorm in training mode has no per-example gradient and is refused.
 Gradients are flat ``d``-vectors over the trainable parameters, in the order of ``model.named_parameters()``.
@@ -10,8 +13,9 @@ Gradients are flat ``d``-vectors over the trainable parameters, in the order of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import reduce
 from typing import Any
 
 import torch
@@ -20,15 +24,17 @@ from torch.func import functional_call, grad, vmap
 from torch.nn.functional import cross_entropy
 
 from desketch.errors import InputError
-from desketch.privacy.clip import check_clip
+from desketch.privacy.clip import check_clip, clip_rows
 from desketch.privacy.layer_rules import RULES, LayerRule
 
 __all__ = ["PerExample"]
 
 Loss = Callable[[Tensor, Tensor], Tensor]
+_Flow = tuple[str, LayerRule, nn.Module, Tensor, Tensor]  # prefix of its names, rule, layer, a, s
 _Record = tuple[str, nn.Module, Tensor, Tensor, tuple[int, int]]  # name, layer, input, output, their versions
 _CHUNK = 64  # examples per vmap: bounds memory at 64 d floats
-_MARGIN = 1e-5  # relative; float32 norms are sums of many products, so the factor stays a little below C / norm
+_HELD = 1 << 26  # numbers that the book-keeping of one part of a batch may hold
+_MARGIN = 1e-5  # relative; pays for the rounding of norms and sums in float64
 
 
 class _NeedsVmapError(Exception):
@@ -46,18 +52,22 @@ class PerExample:
         self.book_keeping = _covered(model)
 
     def clipped_sum(self, w: Tensor, x: Tensor, y: Tensor, *, clip: float) -> Tensor:
-        """Return ``sum_i g_i min(1, clip / |g_i|)``, a ``d``-vector; an empty batch sums to zero."""
+        """Return ``sum_i g_i min(1, clip / |g_i|)``, ``d`` float64 numbers; an empty batch sums to zero."""
         check_clip(clip, w.dtype)
         _refuse_batch_norm(self._model)
         if len(x) == 0:
-            return torch.zeros_like(w)
+            return torch.zeros_like(w, dtype=torch.float64)
         if self.book_keeping:
             try:
                 return self._book_kept_sum(w, x, y, clip)
             except _NeedsVmapError:
                 self.book_keeping = False
         chunks = zip(torch.split(x, _CHUNK), torch.split(y, _CHUNK), strict=True)
-        return torch.stack([_clipped_total(self._by_vmap(w, a, b), clip) for a, b in chunks]).sum(0)
+        total = torch.zeros_like(w, dtype=torch.float64)
+        for a, b in chunks:
+            for row in self._by_vmap(w, a, b):  # one at a time: what clipping holds then stays in the cache
+                total += clip_rows(row, clip)
+        return total
 
     def gradients(self, w: Tensor, x: Tensor, y: Tensor) -> Tensor:
         """Return the ``(B, d)`` gradients one by one."""
@@ -76,15 +86,14 @@ class PerExample:
 
     def _book_kept_sum(self, w: Tensor, x: Tensor, y: Tensor, clip: float) -> Tensor:
         flows = self._flows(w, x, y)
-        norms = torch.stack([rule.square_norms(layer, a, s) for _, rule, layer, a, s in flows]).sum(0).sqrt()
-        factors = _factors(norms, clip)
-        found: dict[str, Tensor] = {}
-        for prefix, rule, layer, a, s in flows:
-            scaled = s * factors.reshape(-1, *[1] * (s.dim() - 1))
-            found |= {f"{prefix}{name}": g for name, g in rule.total(layer, a, scaled).items()}
-        return torch.cat([found[name].flatten() for name in self._shapes])
+        if any(s.dtype == torch.float64 for *_, s in flows):
+            raise _NeedsVmapError  # nothing wider is left to bound its rounding with
+        size = max(1, _HELD // max(1, sum(rule.floats(layer, a) for _, rule, layer, a, _ in flows)))
+        parts = (_clipped_part(flows, slice(i, i + size), clip) for i in range(0, len(x), size))
+        total = reduce(lambda sums, more: {name: sums[name].add_(more[name]) for name in sums}, parts)
+        return torch.cat([total[name].flatten() for name in self._shapes])
 
-    def _flows(self, w: Tensor, x: Tensor, y: Tensor) -> list[tuple[str, LayerRule, nn.Module, Tensor, Tensor]]:
+    def _flows(self, w: Tensor, x: Tensor, y: Tensor) -> list[_Flow]:
         """Run once forward and once back to every layer's output; return (prefix, rule, layer, a, s) of each."""
         with torch.enable_grad(), _recorder(self._model) as records:
             outputs = functional_call(self._model, self._parameters(w.detach().requires_grad_()), (x,))
@@ -111,18 +120,21 @@ class PerExample:
         return {name: part.view(shape) for (name, shape), part in zip(self._shapes.items(), parts, strict=True)}
 
 
+def _clipped_part(flows: Sequence[_Flow], part: slice, clip: float) -> dict[str, Tensor]:
+    """The clipped sum over some examples, by parameter name."""
+    kept = [(prefix, rule.contribution(layer, a[part], s[part], clip=clip)) for prefix, rule, layer, a, s in flows]
+    factors = _factors(torch.stack([contribution.square_norms for _, contribution in kept]).sum(0).sqrt(), clip)
+    return {f"{prefix}{name}": g for prefix, one in kept for name, g in one.weighted_sum(factors).items()}
+
+
 def _factors(norms: Tensor, clip: float) -> Tensor:
-    if not bool(torch.isfinite(norms).all()):
-        bad = int((~torch.isfinite(norms)).sum())
+    bad = int((~torch.isfinite(norms)).sum())
+    if bad:
         raise InputError(
-            f"{bad} of {norms.numel()} per-example gradients are NaN or infinite; nothing bounds them, so nothing is "
+            f"{bad} of {norms.numel()} per-example gradients hold NaN or infinity; nothing bounds them, so nothing is "
             "released. Lower the step size, or check the data"
         )
-    return (clip * (1 - _MARGIN) / norms.clamp(min=torch.finfo(norms.dtype).tiny)).clamp(max=1.0)
-
-
-def _clipped_total(gradients: Tensor, clip: float) -> Tensor:
-    return _factors(gradients.norm(dim=1), clip) @ gradients
+    return (clip * (1 - _MARGIN) / norms).clamp(max=1.0)
 
 
 def _trainable(module: nn.Module) -> list[nn.Parameter]:
