@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
-from desketch.errors import PrivacyError
 from desketch.privacy.accountants import METHODS, epsilon
 from desketch.privacy.calibrate import Budget, BudgetKeeper, noise_multiplier
 from desketch.privacy.events import Event, Ledger
@@ -76,14 +74,11 @@ class RunLedger:
         return self._keeper.ledger.to_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue an interrupted run: what it spent stays spent, and what was NOT PRIVATE stays so."""
-        loaded, here = Ledger.from_dict(state), self._keeper.ledger
-        if (loaded.unit, loaded.adjacency) != (here.unit, here.adjacency):
-            raise PrivacyError(
-                f"the checkpoint accounts for {loaded.unit}/{loaded.adjacency}, this run for {here.unit}/"
-                f"{here.adjacency}; resume with the mechanism the run was started with"
-            )
-        self._keeper.ledger = replace(loaded, not_private=loaded.not_private or here.not_private)
+        """Take in what an interrupted run knew: what it spent stays spent, and what was NOT PRIVATE stays so.
+
+        Counts never fall, so copies of different age may be taken in, in any order.
+        """
+        self._keeper.ledger = self._keeper.ledger.joined(Ledger.from_dict(state))
 
 
 def calibrated(

@@ -5,6 +5,7 @@
     metrics.jsonl            one row a round: loss, metrics, bytes_up, bytes_down, participants, refused, seconds, ...
     checkpoint/              see `desketch.run.checkpoint`
     privacy.json             privacy spent, written BEFORE each release: a killed run never forgets what it released
+    privacy.copy.json        the same again: an older or damaged one of the two is noticed (`desketch.privacy.book`)
     capture/round-0003/      w.safetensors, meta.json and one client-0007.frame per client: all that an eavesdropper has
 """
 
@@ -22,7 +23,7 @@ from desketch.core.files import write_durably
 from desketch.errors import RunError
 from desketch.fed.mechanism import Privacy
 from desketch.fed.rounds import Observer, RoundRecord
-from desketch.privacy.record import read_record, write_record
+from desketch.privacy.book import LedgerBook
 from desketch.run.checkpoint import load_checkpoint, save_checkpoint
 
 __all__ = ["RunFolder"]
@@ -62,6 +63,7 @@ class RunFolder(Observer):
         self.path, self.federation, self.identity = path, federation, identity
         self.checkpoint_every = checkpoint_every
         self.capture, self.capture_meta = frozenset(capture), dict(capture_meta or {})
+        self.book = LedgerBook(path, federation.privacy.ledger) if federation.privacy else None
         self.rows: list[dict[str, Any]] = []
 
     def start(self) -> None:
@@ -69,22 +71,23 @@ class RunFolder(Observer):
         if (self.path / "metrics.jsonl").exists():
             raise RunError(f"{self.path} already holds a run; add --resume to continue it, or choose another folder")
         self.path.mkdir(parents=True, exist_ok=True)
+        if self.book:
+            self.book.start()
         self.checkpoint()  # round 0: even a run killed in round 1 can be resumed
         write_durably(self.path / "metrics.jsonl", b"")
 
     def resume(self) -> None:
         """Go on from the last checkpoint; rows after it are dropped, for they will be computed again, bit for bit."""
         self.federation.load_state_dict(load_checkpoint(self.path / "checkpoint", identity=self.identity))
-        privacy = self.path / "privacy.json"
-        if self.federation.privacy and privacy.exists():  # it may know of releases after the checkpoint
-            self.federation.privacy.ledger.load_state_dict(read_record(privacy).ledger.to_dict())
+        if self.book:
+            self.book.resume()  # it may know of releases after the checkpoint
         self.rows = [row for row in read_rows(self.path / "metrics.jsonl") if row["round"] <= self.federation.t]
         write_durably(self.path / "metrics.jsonl", "".join(map(_line, self.rows)).encode())
 
     def on_charge(self, t: int) -> None:
         """Write the ledger down before round t releases anything."""
-        if self.federation.privacy:
-            write_record(self.path / "privacy.json", self.federation.privacy.ledger.record)
+        if self.book:
+            self.book.write()
 
     def on_frames(self, t: int, w: Tensor, frames: Mapping[int, bytes]) -> None:
         """Keep what an eavesdropper of round t would have."""

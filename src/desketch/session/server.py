@@ -23,7 +23,7 @@ from desketch.fed.iterates import Average
 from desketch.fed.mechanism import Privacy
 from desketch.fed.rounds import RoundRecord
 from desketch.fed.server import Server
-from desketch.privacy.record import write_record
+from desketch.privacy.book import LedgerBook
 from desketch.session.agreement import Agreement
 from desketch.session.protocol import NEVER, Order, Reply, State, half
 
@@ -106,7 +106,10 @@ class ServerSession:
         self.clients: dict[int, int] = {}  # node -> client
         self._path = folder / "server.safetensors" if folder else None
         self._tally = _Tally()
+        self._book = LedgerBook(folder, privacy.ledger) if folder and privacy else None
         self.resumed = self._resume()
+        if self._book:
+            self._book.resume() if self.resumed else self._book.start()
 
     @property
     def t(self) -> int:
@@ -136,8 +139,8 @@ class ServerSession:
                 self.spent_budget = True
                 raise
             self.save()
-            if self._path is not None:
-                write_record(self._path.with_name("privacy.json"), self.privacy.ledger.record)
+            if self._book:
+                self._book.write()
 
     def order(self, node: int, *, train: bool = True) -> bytes:
         """The order for a node: what its client confirmed decides what it carries."""
