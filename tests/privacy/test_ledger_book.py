@@ -215,7 +215,9 @@ def test_no_bit_and_no_byte_of_a_ledger_can_go_without_notice(tmp_path):
     path = tmp_path / RECORD
     whole = path.read_bytes()
     changed = [whole[:i] for i in range(0, len(whole) - 1, 7)]  # the last byte is the end of the line
-    changed += [whole[:i] + bytes([whole[i] ^ 1 << bit]) + whole[i + 1 :] for i in range(0, len(whole), 3) for bit in (0, 4)]
+    changed += [
+        whole[:i] + bytes([whole[i] ^ 1 << bit]) + whole[i + 1 :] for i in range(0, len(whole), 3) for bit in (0, 4)
+    ]
     for data in changed:
         path.write_bytes(data)
         try:

@@ -107,7 +107,7 @@ def federate(
     federation = parties.federation(rounds=rounds, evaluate_every=evaluate_every)
     watch = Observers(*(_observer(callback) for callback in callbacks))
     folder = None if out is None else Path(out)
-    with sole_writer(folder, seconds=1.0, name="run.lock"):
+    with sole_writer(folder, seconds=1.0):
         return _drive(federation, parties, watch, folder, rounds, resume, checkpoint_every, progress)
 
 

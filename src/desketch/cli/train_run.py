@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from desketch.cli.mesh_summary import print_costs, topology_summary
+from desketch.core.files import sole_writer
 from desketch.core.metrics import METRICS, Metric
 from desketch.errors import ConfigError
 from desketch.fed import Federation, Observer, Observers, RoundRecord, run
@@ -37,6 +38,12 @@ def train_run(
     setup = prepare(config)
     _warn(config.wire.caution(setup.model.d))
     _limit_threads(setup.model.d)
+    with sole_writer(path, seconds=1.0):  # two that resume one run would release more than either charges
+        return _run_in(path, setup, resume=resume, quiet=quiet, table=table)
+
+
+def _run_in(path: Path, setup: Setup, *, resume: bool, quiet: bool, table: bool) -> dict[str, Any]:
+    config = setup.config
     party, rounds = _engine(setup)
     folder = RunFolder(
         path,
