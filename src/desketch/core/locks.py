@@ -1,11 +1,11 @@
 """One writer a folder: the kernel's lock, and where the folder lies on a network an owner file beside it.
 
 ``flock`` ends with the process that holds it, however that ends, and on a local disk it is all that is needed.  Over a
-network it is not: NFS turns it into a byte-range lock at the server or, mounted with ``nolock`` or ``local_lock``, keeps
-it to one machine without saying so; other network file systems differ.  There a writer also creates ``NAME.owner`` with
-O_EXCL, which is atomic on NFS from version 3 on.  An owner file is stale when its machine has been started again since,
-or when its process (by number and start time) is gone; that can be told on the owner's own machine only, so a lock of
-another machine is refused, with advice.
+network it is not: NFS turns it into a byte-range lock at the server or, mounted with ``nolock`` or ``local_lock``,
+keeps it to one machine without saying so; other network file systems differ.  There a writer also creates
+``NAME.owner`` with O_EXCL, which is atomic on NFS from version 3 on.  An owner file is stale when its machine has been
+started again since, or when its process (by number and start time) is gone; that can be told on the owner's own machine
+only, so a lock of another machine is refused, with advice.
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ from desketch.errors import RunError
 __all__ = ["sole_writer"]
 
 PATIENCE_SECONDS = 60.0
-_LOCAL = frozenset(
-    "ext2 ext3 ext4 xfs btrfs zfs f2fs jfs reiserfs bcachefs tmpfs ramfs overlay vfat exfat ntfs3 apfs hfs".split()
-)
+_LOCAL = {"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "jfs", "reiserfs", "bcachefs", "tmpfs", "ramfs"}
+_LOCAL |= {"overlay", "vfat", "exfat", "ntfs3"}
 
 
 @contextmanager
@@ -64,7 +63,7 @@ class Owner:
 
     @classmethod
     def here(cls) -> Owner:
-        """This process."""
+        """The process that asks."""
         pid = os.getpid()
         return cls(socket.gethostname(), _line("/etc/machine-id"), _boot(), pid, _start(pid) or "")
 

@@ -65,6 +65,7 @@ class Setup:
             optimizer=c.server,
             eta_global=c.eta_global,
             beta=c.momentum,
+            rounds=c.rounds if c.dp else None,
         )
 
     def channel(self, privacy: Privacy | None = None) -> SketchChannel:

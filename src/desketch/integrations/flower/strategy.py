@@ -150,7 +150,7 @@ class SketchStrategy(FedAvg):  # type: ignore[misc]  # flwr is not typed here
         self.round_timeout = timeout or self.round_timeout
         train, evaluate = train_config or ConfigRecord(), evaluate_config or ConfigRecord()
         with sole_writer(None if self._given else self.folder):  # whoever made the session holds its folder
-            self._open(initial_arrays, train, evaluate)
+            self._open(initial_arrays, train, evaluate, num_rounds)
             self.summary()
             return self._rounds(grid, num_rounds, train, evaluate, evaluate_fn)
 
@@ -239,7 +239,7 @@ class SketchStrategy(FedAvg):  # type: ignore[misc]  # flwr is not typed here
             raise RunError("the strategy has not started: call start(grid=..., initial_arrays=..., num_rounds=...)")
         return self.session
 
-    def _open(self, arrays: ArrayRecord, train: ConfigRecord, evaluate: ConfigRecord) -> None:
+    def _open(self, arrays: ArrayRecord, train: ConfigRecord, evaluate: ConfigRecord, rounds: int) -> None:
         if self._given is not None:
             return
         app = WrappedApp(
@@ -250,7 +250,7 @@ class SketchStrategy(FedAvg):  # type: ignore[misc]  # flwr is not typed here
             evaluate=dict(evaluate),
             metrics=self.privacy is None,
         )
-        deal = Agreement(**self._facts, **describe(arrays), app=app)
+        deal = Agreement(**self._facts, **describe(arrays), app=app, rounds=rounds if self.privacy else None)
         self.session = ServerSession(deal, to_vector(arrays), folder=self.folder, privacy=self.privacy)
         if self.session.resumed:
             log(INFO, "resumed after round %d from %s", self.session.t, self.folder)
