@@ -18,6 +18,7 @@ from desketch.errors import ConfigError, InputError
 from desketch.fed.client import Participant
 from desketch.fed.module_client import MakeOptimizer
 from desketch.fed.rounds import Federation, Observer, Observers, RoundRecord, run
+from desketch.fed.turnout import Turnout
 from desketch.privacy.settings import PrivacySettings
 from desketch.run.folder import RunFolder
 from desketch.run.progress import Progress
@@ -121,8 +122,8 @@ def _drive(
     checkpoint_every: int,
     progress: bool | None,
 ) -> Run:
-    kept = _Rows()
-    observers = [kept, watch]
+    kept, turnout = _Rows(), Turnout()
+    observers = [kept, turnout, watch]
     if path is not None:
         folder = RunFolder(path, federation, identity=parties.identity, checkpoint_every=checkpoint_every)
         if resume and (path / "metrics.jsonl").exists():
@@ -135,6 +136,7 @@ def _drive(
         run(federation, rounds=rounds, observer=Observers(*observers, bar))
     if path is not None:
         folder.checkpoint()
+    turnout.check(answers=federation.privacy is None)
     result = parties.result(federation, kept.rows, rounds, path)
     if path is not None:
         values = parties.model.unflatten(federation.model_vector)

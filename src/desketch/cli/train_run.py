@@ -19,6 +19,7 @@ from desketch.core.files import sole_writer
 from desketch.core.metrics import METRICS, Metric
 from desketch.errors import ConfigError
 from desketch.fed import Federation, Observer, Observers, RoundRecord, run
+from desketch.fed.turnout import Turnout
 from desketch.mesh.rounds import Mesh, run_mesh
 from desketch.report import write_report
 from desketch.report.sections import human_bytes
@@ -57,7 +58,8 @@ def _run_in(path: Path, setup: Setup, *, resume: bool, quiet: bool, table: bool)
     config.save(path / "config.yaml")
     with _progress(config, setup.task.goal.metric, party.t, quiet) as bar, _stop_on_interrupt() as interrupt:
         extra = [_TensorBoard(path / "tensorboard")] if config.tensorboard else []
-        rounds(Observers(folder, bar, interrupt, *extra))
+        turnout = Turnout()
+        rounds(Observers(folder, bar, interrupt, turnout, *extra))
     folder.checkpoint()
     summary = summarise(setup, party, folder.rows, interrupted=interrupt.stop and party.t < config.rounds)
     if isinstance(party, Mesh):
@@ -67,6 +69,7 @@ def _run_in(path: Path, setup: Setup, *, resume: bool, quiet: bool, table: bool)
         write_report(path)
     if table:
         _print(summary, path)
+    turnout.check()  # all is written, but it is no result
     return summary
 
 
@@ -120,7 +123,7 @@ def _print(summary: dict[str, Any], path: Path) -> None:
         "down per client": human_bytes(summary["bytes_down_per_client"]),
         "FedAvg would send": f"{human_bytes(summary['fedavg_bytes_per_client'])}{fewer}",
         "replica digest": summary["replica_digest"][:16],
-        "seconds": f"{summary['seconds']:.1f}",
+        "seconds": "not told" if summary["seconds"] is None else f"{summary['seconds']:.1f}",
         "run folder": str(path),
     }
     if summary["epsilon"] is not None:
@@ -201,7 +204,8 @@ class _TensorBoard(Observer):
         self.writer = SummaryWriter(str(path))
 
     def on_round(self, record: RoundRecord) -> None:
-        scalars = {**record.metrics, "bytes_up": record.bytes_up, "bytes_down": record.bytes_down}
+        row = record.row()  # what may be published of it
+        scalars = {**record.metrics, "bytes_up": row["bytes_up"], "bytes_down": row["bytes_down"]}
         scalars["eta_global"] = record.eta_global
         for name, value in scalars.items():
             self.writer.add_scalar(name, value, record.round)

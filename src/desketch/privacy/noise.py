@@ -19,7 +19,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from desketch.errors import InputError
+from desketch.errors import InputError, PrivacyError
 
 __all__ = ["Entropy", "OsEntropy", "SeededNoiseNotPrivate"]
 
@@ -32,6 +32,12 @@ class Entropy(ABC):
     @abstractmethod
     def draw(self, size: int) -> bytes:
         """Return ``size`` fresh bytes."""
+
+    def check(self) -> None:
+        """Refuse a source that fails or repeats itself, before anything is released under its noise."""
+        first, second = self.draw(32), self.draw(32)
+        if len(first) != 32 or first == second or len(set(first)) == 1:
+            raise PrivacyError("the source of privacy noise repeats itself; nothing was released. Repair it first")
 
     def uniform(self, n: int) -> npt.NDArray[np.float64]:
         """Return ``n`` uniforms in the open interval (0, 1): odd multiples of 2^-53."""
@@ -56,8 +62,14 @@ class OsEntropy(Entropy):
     """The operating system's cryptographic generator: the only source a private run uses."""
 
     def draw(self, size: int) -> bytes:
-        """Return ``os.urandom(size)``."""
-        return os.urandom(size)
+        """Return ``os.urandom(size)``; without it nothing is drawn from anywhere else."""
+        try:
+            return os.urandom(size)
+        except (OSError, NotImplementedError) as error:
+            raise PrivacyError(
+                f"the operating system gives no randomness ({error}), and privacy noise comes from nowhere else; "
+                "nothing was released. Repair /dev/urandom or getrandom, then resume"
+            ) from None
 
     def __repr__(self) -> str:
         return "OsEntropy()"

@@ -22,6 +22,7 @@ from desketch.fed.channel import ServerStep
 from desketch.fed.iterates import Average
 from desketch.fed.mechanism import Privacy
 from desketch.fed.rounds import RoundRecord
+from desketch.fed.secrecy import public_facts
 from desketch.fed.server import Server
 from desketch.privacy.book import LedgerBook
 from desketch.session.agreement import Agreement
@@ -53,6 +54,7 @@ class RoundReport:
     digest: str
     client_seconds: float
     epsilon: float | None = None
+    public: Mapping[str, Any] | None = None
 
     def record(self, metrics: Mapping[str, float], seconds: float, *, up: int = 0, down: int = 0) -> RoundRecord:
         """The row as the in-process engine writes it; ``up`` and ``down`` are bytes that moved after the round."""
@@ -70,6 +72,7 @@ class RoundReport:
             digest=self.digest,
             seconds=seconds,
             epsilon=self.epsilon,
+            public=self.public,
         )
 
 
@@ -224,6 +227,7 @@ class ServerSession:
             digest=self.server.replica.digest(),
             client_seconds=max(tally.seconds, default=0.0),
             epsilon=self.privacy.ledger.epsilon() if self.privacy else None,
+            public=public_facts(self.privacy, self.server.replica.channel, self.t),
         )
 
     @property

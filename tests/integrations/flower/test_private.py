@@ -15,6 +15,9 @@ from desketch.session.protocol import Order, Reply, State
 from desketch.session.server import Outcome, ServerSession
 from desketch.tasks import RunConfig, prepare
 
+# the noise is weak on purpose: these tests look at what is applied, not at what it is worth
+pytestmark = pytest.mark.filterwarnings("ignore::desketch.errors.PrivacyWarning")
+
 COMMON = {"task": "digits", "model": "softmax", "clients": 3, "partition": "iid", "rounds": 3, "codec": "f16"}
 PRIVATE = {
     "per-step": {
