@@ -12,6 +12,8 @@
     ├── TheoryError       a theorem's precondition does not hold                         (also a ValueError)
     └── RunError          a run cannot start, continue or resume
 
+`PrivacyWarning` is the one warning with a class of its own: a guarantee that is true and weak.
+
 A message says what was got, what was expected, and what to do about it.
 """
 
@@ -23,6 +25,7 @@ __all__ = [
     "DesketchError",
     "InputError",
     "PrivacyError",
+    "PrivacyWarning",
     "RunError",
     "SketchError",
     "TheoryError",
@@ -56,6 +59,10 @@ class PrivacyError(DesketchError):
 
 class BudgetError(PrivacyError):
     """The next release would exceed the privacy budget."""
+
+
+class PrivacyWarning(UserWarning):
+    """A privacy claim holds, but says little."""
 
 
 class TheoryError(DesketchError, ValueError):

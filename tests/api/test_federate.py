@@ -17,6 +17,9 @@ import desketch as ds
 from desketch.errors import ConfigError, InputError, PrivacyError, RunError
 from desketch.fed import Observer
 
+# the noise is weak on purpose: these tests look at what is applied, not at what it is worth
+pytestmark = pytest.mark.filterwarnings("ignore::desketch.errors.PrivacyWarning")
+
 WIRE = ds.Wire(compression=3, codec="int8")
 
 

@@ -9,13 +9,14 @@ import sys
 
 import pytest
 
-from desketch.core.files import sole_writer, write_durably
+from desketch.core.files import write_durably
+from desketch.core.locks import sole_writer
 from desketch.errors import RunError
 
 HOLDER = """
 import sys
 from pathlib import Path
-from desketch.core.files import sole_writer
+from desketch.core.locks import sole_writer
 with sole_writer(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()

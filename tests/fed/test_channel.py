@@ -20,6 +20,8 @@ Build = Callable[..., Federation]
 class Halving:
     """A client-level mechanism that shows where it acted: it halves at the client and answers 7 at the server."""
 
+    sampling_rate, clients = 0.5, 6
+
     def sample(self, clients: int) -> list[int]:
         return [2]
 

@@ -15,6 +15,9 @@ from desketch.mesh.topology import build_topology
 from desketch.mesh.tree import TreeMesh
 from desketch.tasks import RunConfig, prepare
 
+# the noise is weak on purpose: these tests look at what is applied, not at what it is worth
+pytestmark = pytest.mark.filterwarnings("ignore::desketch.errors.PrivacyWarning")
+
 SMALL = {"task": "digits", "model": "softmax", "clients": 3, "partition": "iid", "rounds": 2, "local_steps": 1}
 NOISE = {"clip": 1.0, "delta": 1e-3, "noise_multiplier": 1.0}
 PRIVATE = {

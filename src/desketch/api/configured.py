@@ -12,8 +12,10 @@ import torch
 from rich.console import Console
 
 from desketch.core.checkpoint import has_checkpoint
+from desketch.core.locks import sole_writer
 from desketch.errors import ConfigError, RunError
 from desketch.fed import Federation, Observer, Observers, RoundRecord, run
+from desketch.fed.turnout import Turnout
 from desketch.mesh.rounds import Mesh, run_mesh
 from desketch.mesh.summary import topology_summary
 from desketch.run.folder import RunFolder
@@ -34,6 +36,12 @@ def train_run(
     setup = prepare(config)
     _warn(config.wire.caution(setup.model.d))
     _limit_threads(setup.model.d)
+    with sole_writer(path, seconds=1.0):  # two that resume one run would release more than either charges
+        return _run_in(path, setup, resume=resume, progress=progress)
+
+
+def _run_in(path: Path, setup: Setup, *, resume: bool, progress: bool) -> dict[str, Any]:
+    config = setup.config
     party, rounds = _engine(setup)
     folder = RunFolder(
         path,
@@ -51,7 +59,8 @@ def train_run(
             folder.start()
         with Progress(config.rounds, done=party.t, show=progress, metric=setup.task.goal.metric) as bar:
             extra = [_TensorBoard(path / "tensorboard")] if config.tensorboard else []
-            rounds(Observers(folder, bar, stop, *extra))
+            turnout = Turnout()
+            rounds(Observers(folder, bar, stop, turnout, *extra))
         folder.checkpoint()
         cut = stop.signal if party.t < config.rounds else None
         summary = summarise(setup, party, folder.rows, interrupted=cut is not None)
@@ -64,6 +73,7 @@ def train_run(
             from desketch.report import write_report  # it draws plots: not before they are wanted
 
             write_report(path)
+        turnout.check()  # all is written, but it is no result
     return summary
 
 
@@ -159,7 +169,8 @@ class _TensorBoard(Observer):
         self.writer = SummaryWriter(str(path))
 
     def on_round(self, record: RoundRecord) -> None:
-        scalars = {**record.metrics, "bytes_up": record.bytes_up, "bytes_down": record.bytes_down}
+        row = record.row()  # what may be published of it
+        scalars = {**record.metrics, "bytes_up": row["bytes_up"], "bytes_down": row["bytes_down"]}
         scalars["eta_global"] = record.eta_global
         for name, value in scalars.items():
             self.writer.add_scalar(name, value, record.round)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from desketch.api.client import Client
 from desketch.api.run import Run
 from desketch.core.flat import FlatModel
-from desketch.errors import ConfigError, InputError, PrivacyError, RunError
+from desketch.errors import ConfigError, InputError, PrivacyError
 from desketch.fed.channel import SketchChannel
 from desketch.fed.client import Participant
 from desketch.fed.engines import make_engine
@@ -261,8 +261,6 @@ class Parties:
         """The run as the user gets it; the module holds the trained weights."""
         module = self.model.load(federation.model_vector)
         module.train(self.was_training)
-        if rows and all(row["participants"] == 0 for row in rows) and not federation.privacy:
-            raise RunError(f"no update of any client could be used in {len(rows)} rounds: {_why(rows)}")
         n, ledger = len(self.clients), federation.privacy.ledger if federation.privacy else None
         ended = "rounds" if federation.t >= rounds else "budget" if federation.spent_budget else "callback"
         return Run(
@@ -278,8 +276,3 @@ class Parties:
             folder=folder,
             clients=list(self.participants),
         )
-
-
-def _why(rows: list[dict[str, Any]]) -> str:
-    reasons = {reason for row in rows for reason in dict(row["refused"]).values()}
-    return "; ".join(sorted(reasons)) or "nobody answered"

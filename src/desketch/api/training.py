@@ -12,12 +12,14 @@ from torch import Tensor, nn
 from desketch.api.client import Client
 from desketch.api.parties import Evaluate, Parties, Settings
 from desketch.api.run import Run
-from desketch.core.files import BLANK, seal, sealed_json, sole_writer, write_durably
+from desketch.core.files import BLANK, seal, sealed_json, write_durably
+from desketch.core.locks import sole_writer
 from desketch.core.tree import pack_tensors
 from desketch.errors import ConfigError, InputError
 from desketch.fed.client import Participant
 from desketch.fed.module_client import MakeOptimizer
 from desketch.fed.rounds import Federation, Observer, Observers, RoundRecord, run
+from desketch.fed.turnout import Turnout
 from desketch.privacy.settings import PrivacySettings
 from desketch.run.folder import RunFolder
 from desketch.run.progress import Progress
@@ -107,7 +109,7 @@ def federate(
     federation = parties.federation(rounds=rounds, evaluate_every=evaluate_every)
     watch = Observers(*(_observer(callback) for callback in callbacks))
     folder = None if out is None else Path(out)
-    with sole_writer(folder, seconds=1.0, name="run.lock"):
+    with sole_writer(folder, seconds=1.0):
         return _drive(federation, parties, watch, folder, rounds, resume, checkpoint_every, progress)
 
 
@@ -121,8 +123,8 @@ def _drive(
     checkpoint_every: int,
     progress: bool | None,
 ) -> Run:
-    kept = _Rows()
-    observers = [kept, watch]
+    kept, turnout = _Rows(), Turnout()
+    observers = [kept, turnout, watch]
     if path is not None:
         folder = RunFolder(
             path,
@@ -138,6 +140,7 @@ def _drive(
         run(federation, rounds=rounds, observer=Observers(*observers, bar))
     if path is not None:
         folder.checkpoint()
+    turnout.check(answers=federation.privacy is None)
     result = parties.result(federation, kept.rows, rounds, path)
     if path is not None:
         write_durably(path / "model.safetensors", pack_tensors(parties.model.unflatten(federation.model_vector)))

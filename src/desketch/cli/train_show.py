@@ -27,7 +27,7 @@ def show(summary: dict[str, Any], path: Path) -> None:
         "down per client": human_bytes(summary["bytes_down_per_client"]),
         "FedAvg would send": f"{human_bytes(summary['fedavg_bytes_per_client'])}{fewer}",
         "replica digest": summary["replica_digest"][:16],
-        "seconds": f"{summary['seconds']:.1f}",
+        "seconds": "not told" if summary["seconds"] is None else f"{summary['seconds']:.1f}",
         "run folder": str(path),
     }
     if summary["epsilon"] is not None:

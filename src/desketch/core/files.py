@@ -8,14 +8,12 @@ every byte.  Whatever reaches the disk goes through the few calls of `os` below,
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import json
 import os
 import re
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +26,13 @@ __all__ = [
     "intact",
     "make_folder",
     "read_sealed",
+    "read_sealed_json",
     "remove",
     "seal",
     "sealed_json",
-    "sole_writer",
     "write_durably",
 ]
 
-PATIENCE_SECONDS = 60.0
 BLANK = "0" * 64
 _SEAL = re.compile(rb'(?:"sha256": ?"|\A# sha256: )([0-9a-f]{64})')
 
@@ -71,6 +68,13 @@ def read_sealed(path: Path, remedy: str) -> bytes:
     if not intact(data.removesuffix(b"\n") if path.suffix == ".json" else data):
         raise RunError(f"{path} is damaged: it does not match the SHA-256 inside it; {remedy}")
     return data
+
+
+def read_sealed_json(path: Path, remedy: str) -> dict[str, Any]:
+    """The object that `sealed_json` wrote, without its seal."""
+    values: dict[str, Any] = json.loads(read_sealed(path, remedy))
+    del values["sha256"]
+    return values
 
 
 def write_durably(path: Path, data: bytes | str) -> None:
@@ -165,30 +169,3 @@ def _last_byte(path: Path) -> bytes:
 def _of(error: OSError, path: Path) -> OSError:
     """The error with the name it is about: a failed write or flush does not say of which file."""
     return OSError(error.errno, error.strerror or str(error), str(path))
-
-
-@contextmanager
-def sole_writer(folder: Path | None, *, seconds: float = PATIENCE_SECONDS, name: str = "server.lock") -> Iterator[None]:
-    """Hold the folder for the block, waiting for another holder at most ``seconds``; no folder needs no lock.
-
-    The lock is the kernel's, so it ends with the process that holds it, however that ends.
-    """
-    if folder is None:
-        yield
-        return
-    make_folder(folder)
-    deadline = time.monotonic() + seconds
-    with (folder / name).open("w") as file:
-        while not _locked(file.fileno()):
-            if time.monotonic() > deadline:
-                raise RunError(f"another process writes to {folder}; stop it, or choose another folder")
-            time.sleep(0.1)
-        yield
-
-
-def _locked(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

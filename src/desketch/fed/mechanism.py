@@ -58,6 +58,14 @@ class ExampleMechanism(Protocol):
 class SketchMechanism(Protocol):
     """Client-level DP in the sketch domain, sensitivity exactly C for every family."""
 
+    @property
+    def sampling_rate(self) -> float:
+        """q, public; below 1 the cohort must stay secret."""
+
+    @property
+    def clients(self) -> int:
+        """N, public."""
+
     def sample(self, clients: int) -> list[int]:
         """Draw round t's cohort by Poisson sampling from OS entropy."""
 

@@ -22,6 +22,7 @@ from desketch.fed.client import Participant, encode_updates
 from desketch.fed.iterates import Average
 from desketch.fed.mechanism import Privacy
 from desketch.fed.optimizers import ServerOptimizer
+from desketch.fed.secrecy import COHORT_FIELDS, public_facts
 from desketch.fed.server import Server
 
 __all__ = ["Attendance", "Federation", "Observer", "RoundRecord", "run"]
@@ -75,11 +76,16 @@ class RoundRecord:
     digest: str
     seconds: float
     epsilon: float | None = None
+    public: Mapping[str, Any] | None = None  # where the cohort is secret: what is published in place of it
 
     def row(self) -> dict[str, Any]:
-        """The record as one flat JSON object."""
+        """The record as one flat JSON object, fit to be published: it says nothing of a secret cohort."""
         row = asdict(self)
-        return {"round": row.pop("round"), **row.pop("metrics"), **row}
+        public = row.pop("public")
+        row = {"round": row.pop("round"), **row.pop("metrics"), **row}
+        if public is None:
+            return row
+        return {name: value for name, value in row.items() if name not in COHORT_FIELDS} | public
 
 
 class Observer:
@@ -252,6 +258,7 @@ def _round(f: Federation, t: int, watch: Observer, started: float, *, evaluated:
         digest=server.replica.digest(),
         seconds=time.perf_counter() - started,
         epsilon=f.privacy.ledger.epsilon() if f.privacy else None,
+        public=public_facts(f.privacy, f.channel, t),
     )
 
 

@@ -82,7 +82,7 @@ class BudgetKeeper:
         after = self.ledger
         for event in set(releases.values()):
             after = after.plus(event, parties=[party for party, one in releases.items() if one == event])
-        if self.budget is not None and not self._within(after, self.budget):
+        if self.budget is not None and not self.within(after, self.budget):
             raise BudgetError(
                 f"the next release would exceed the budget epsilon = {self.budget.epsilon:g} at delta = "
                 f"{self.budget.delta:g} ({self.budget.method}); nothing was released. The last model stays legal: stop "
@@ -91,8 +91,8 @@ class BudgetKeeper:
         self.ledger = after
 
     @staticmethod
-    def _within(ledger: Ledger, budget: Budget) -> bool:
-        """Epsilon grows with counts: a ledger within budget clears every smaller one.
+    def within(ledger: Ledger, budget: Budget) -> bool:
+        """Whether the ledger keeps to the budget.  Epsilon grows with counts: one that does clears every smaller one.
 
         Counts are rounded up to multiples of 2^j, j falling to 0, and the accountants remember each answer, so that T
         rounds need O(log T) compositions in all, not T.

@@ -143,6 +143,19 @@ class Ledger:
             spent[party] = counts
         return replace(self, spent=spent)
 
+    def joined(self, other: Ledger) -> Ledger:
+        """Return the least ledger that forgets nothing of either: for every party and event, the larger count."""
+        if (other.unit, other.adjacency) != (self.unit, self.adjacency):
+            raise PrivacyError(
+                f"a ledger of {other.unit}/{other.adjacency} cannot be joined to one of {self.unit}/{self.adjacency}; "
+                "resume with the mechanism the run was started with"
+            )
+        spent = {party: dict(counts) for party, counts in self.spent.items()}
+        for party, counts in other.spent.items():
+            mine = spent.setdefault(party, {})
+            mine |= {event: max(count, mine.get(event, 0)) for event, count in counts.items()}
+        return replace(self, spent=spent, not_private=self.not_private or other.not_private)
+
     def histories(self) -> set[tuple[tuple[Event, int], ...]]:
         """Return the distinct histories: order never matters, and equal parties are accounted once."""
         return {tuple(sorted(counts.items(), key=repr)) for counts in self.spent.values()}

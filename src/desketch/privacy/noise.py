@@ -35,6 +35,12 @@ class Entropy(ABC):
     def draw(self, size: int) -> bytes:
         """Return ``size`` fresh bytes."""
 
+    def check(self) -> None:
+        """Refuse a source that fails or repeats itself, before anything is released under its noise."""
+        first, second = self.draw(32), self.draw(32)
+        if len(first) != 32 or first == second or len(set(first)) == 1:
+            raise PrivacyError("the source of privacy noise repeats itself; nothing was released. Repair it first")
+
     def uniform(self, n: int) -> npt.NDArray[np.float64]:
         """Return ``n`` uniforms in the open interval (0, 1): odd multiples of 2^-53."""
         words = np.frombuffer(self.draw(8 * n), dtype=np.uint64)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from desketch.errors import InputError, PrivacyError
+from desketch.privacy.cautions import warn_of_weak_privacy
 from desketch.privacy.events import EVERYBODY, Event
 from desketch.privacy.mechanisms import (
     Mechanism,
@@ -21,7 +22,7 @@ from desketch.privacy.mechanisms import (
 )
 from desketch.privacy.noise import Entropy, OsEntropy, SeededNoiseNotPrivate
 from desketch.privacy.per_example import PerExample
-from desketch.privacy.run import Releases, RunLedger, calibrated
+from desketch.privacy.run import Releases, RunLedger, calibrated, planned_epsilon
 from desketch.privacy.settings import PrivacySettings
 
 __all__ = ["PrivateRun", "RunShape", "plan_private_run"]
@@ -72,6 +73,13 @@ def plan_private_run(shape: RunShape, settings: PrivacySettings) -> PrivateRun:
             rounds=shape.rounds,
         )
     built = build(z)
+    if not entropy.not_private:
+        entropy.check()  # before anything is released
+        planned = epsilon or planned_epsilon(
+            releases(built), unit=built.unit, adjacency=built.adjacency, delta=delta, rounds=shape.rounds
+        )
+        units = len(shape.sizes) if built.unit == "client" else sum(shape.sizes)
+        warn_of_weak_privacy(unit=built.unit, units=units, delta=delta, epsilon=planned, stacklevel=5)
     ledger = RunLedger(
         releases(built),
         claim=built.claim,

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from desketch.core.files import write_durably
-from desketch.errors import InputError, PrivacyError
+from desketch.core.files import read_sealed_json, sealed_json, write_durably
+from desketch.errors import InputError, PrivacyError, RunError
 from desketch.privacy.calibrate import Budget
 from desketch.privacy.events import Ledger, check_delta
 
@@ -18,6 +17,10 @@ __all__ = ["PrivacyRecord", "read_configuration", "read_record", "write_record"]
 # numbers a configuration may carry, at its top level or in its section "dp"
 _CONFIGURED = ("examples", "batch", "local_steps", "rounds", "sampling_rate", "noise_multiplier", "delta", "epsilon")
 _RENAMED = {"batch_size": "batch"}
+_ADVICE = (
+    "without it nobody knows what was released, so nothing more is: put its newest copy back (privacy.json and "
+    "privacy.copy.json of {copies} hold the same), or start a new run and count this one's whole budget as spent"
+)
 
 
 @dataclass(frozen=True)
@@ -48,13 +51,16 @@ class PrivacyRecord:
 
 
 def write_record(path: Path, record: PrivacyRecord) -> None:
-    """Write atomically: a reader sees the old record or the new one."""
-    write_durably(path, json.dumps(record.to_dict(), indent=2) + "\n")
+    """Write durably and whole, under its own SHA-256: a reader sees the old record or the new one."""
+    write_durably(path, sealed_json(record.to_dict(), indent=2))
 
 
 def read_record(path: Path) -> PrivacyRecord:
-    """Read a record that `write_record` wrote."""
-    return PrivacyRecord.from_dict(_mapping(path, json.loads))
+    """Read a record that `write_record` wrote; damage is an error, for what is left of a ledger says too little."""
+    try:
+        return PrivacyRecord.from_dict(read_sealed_json(path, _ADVICE.format(copies=path.parent)))
+    except RunError as error:
+        raise PrivacyError(str(error)) from None
 
 
 def read_configuration(path: Path) -> dict[str, Any]:

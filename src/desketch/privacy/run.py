@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
-from desketch.errors import PrivacyError
 from desketch.privacy.accountants import METHODS, epsilon
 from desketch.privacy.calibrate import Budget, BudgetKeeper, noise_multiplier
 from desketch.privacy.events import Event, Ledger
 from desketch.privacy.record import PrivacyRecord
 
-__all__ = ["RunLedger", "calibrated"]
+__all__ = ["RunLedger", "calibrated", "planned_epsilon"]
 
 Releases = Callable[[int], Mapping[str, Event]]  # round t -> what each party would release in it
 _EXACT = 16  # counts up to here are reported exactly, larger ones rounded up to four binary digits
@@ -76,32 +74,39 @@ class RunLedger:
         return self._keeper.ledger.to_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue an interrupted run: what it spent stays spent, and what was NOT PRIVATE stays so."""
-        loaded, here = Ledger.from_dict(state), self._keeper.ledger
-        if (loaded.unit, loaded.adjacency) != (here.unit, here.adjacency):
-            raise PrivacyError(
-                f"the checkpoint accounts for {loaded.unit}/{loaded.adjacency}, this run for {here.unit}/"
-                f"{here.adjacency}; resume with the mechanism the run was started with"
-            )
-        self._keeper.ledger = replace(loaded, not_private=loaded.not_private or here.not_private)
+        """Take in what an interrupted run knew: what it spent stays spent, and what was NOT PRIVATE stays so.
+
+        Counts never fall, so copies of different age may be taken in, in any order.
+        """
+        self._keeper.ledger = self._keeper.ledger.joined(Ledger.from_dict(state))
 
 
 def calibrated(
     releases: Callable[[float], Releases], *, unit: str, adjacency: str, epsilon: float, delta: float, rounds: int
 ) -> float:
     """Return the noise multiplier with which rounds 1..T just fit the budget; ``releases(z)(t)`` as in `RunLedger`."""
+    attended = _attended(releases(1.0), rounds)
+    return noise_multiplier(epsilon, delta, lambda z: _whole(releases(z), attended, Ledger(unit, adjacency)))
+
+
+def planned_epsilon(releases: Releases, *, unit: str, adjacency: str, delta: float, rounds: int) -> float:
+    """The epsilon that rounds 1..T will have spent."""
+    return epsilon(_whole(releases, _attended(releases, rounds), Ledger(unit, adjacency)), delta)
+
+
+def _attended(releases: Releases, rounds: int) -> dict[str, list[int]]:
     attended: dict[str, list[int]] = {}
     for t in range(1, rounds + 1):
-        for party in releases(1.0)(t):
+        for party in releases(t):
             attended.setdefault(party, []).append(t)
+    return attended
 
-    def ledger(z: float) -> Ledger:
-        after = Ledger(unit, adjacency)
-        for party, when in attended.items():
-            after = after.plus(releases(z)(when[0])[party], parties=[party], count=len(when))
-        return after
 
-    return noise_multiplier(epsilon, delta, ledger)
+def _whole(releases: Releases, attended: Mapping[str, list[int]], empty: Ledger) -> Ledger:
+    after = empty
+    for party, when in attended.items():
+        after = after.plus(releases(when[0])[party], parties=[party], count=len(when))
+    return after
 
 
 def _round_up(count: int) -> int:

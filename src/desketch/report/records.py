@@ -79,7 +79,10 @@ class RunRecord:
         A round takes ``seconds / participants`` (clients work side by side) plus the bytes of one participant, up and
         down, over the rate.  A row may name the bytes that have to follow one another as ``bytes_critical``.
         """
-        present = np.maximum(1.0, np.nan_to_num(self.column("participants"), nan=self.clients))
+        present = np.maximum(
+            1.0,
+            np.nan_to_num(self.column("participants"), nan=self.clients * float(self.config.get("fraction") or 1.0)),
+        )
         total = np.nan_to_num(self.column("bytes_up")) + np.nan_to_num(self.column("bytes_down"))
         critical = self.column("bytes_critical")
         serial = np.where(np.isnan(critical), total / present, critical)

@@ -6,6 +6,7 @@
     metrics.jsonl            one row a round: loss, metrics, bytes_up, bytes_down, participants, refused, seconds, ...
     checkpoint/              see `desketch.core.checkpoint`
     privacy.json             privacy spent, written BEFORE each release: a killed run never forgets what it released
+    privacy.copy.json        the same again: an older or damaged one of the two is noticed (`desketch.privacy.book`)
     capture/round-0003/      w.safetensors, meta.json and one client-0007.frame per client: all that an eavesdropper has
 
 Every file is flushed to the disk and carries a checksum of its own (`desketch.core.files`).  A row is there before the
@@ -28,7 +29,7 @@ from desketch.core.tree import pack_tensors
 from desketch.errors import RunError
 from desketch.fed.mechanism import Privacy
 from desketch.fed.rounds import Observer, RoundRecord
-from desketch.privacy.record import read_record, write_record
+from desketch.privacy.book import LedgerBook
 
 __all__ = ["RunFolder"]
 
@@ -69,6 +70,7 @@ class RunFolder(Observer):
         self.checkpoint_every = checkpoint_every
         self.capture, self.capture_meta = frozenset(capture), dict(capture_meta or {})
         self.config = config
+        self.book = LedgerBook(path, federation.privacy.ledger) if federation.privacy else None
         self.rows: list[dict[str, Any]] = []
         self.saved = 0  # the round of the last checkpoint
 
@@ -78,6 +80,8 @@ class RunFolder(Observer):
             raise RunError(f"{self.path} already holds a run; add --resume to continue it, or choose another folder")
         make_folder(self.path)
         self._begin()
+        if self.book:
+            self.book.start()
         self.checkpoint()  # round 0: even a run killed in round 1 can be resumed
         write_rows(self.path / "metrics.jsonl", [])
 
@@ -91,9 +95,8 @@ class RunFolder(Observer):
             return self.start()
         self.federation.load_state_dict(load_checkpoint(self.path / "checkpoint", identity=self.identity))
         self.saved = self.federation.t
-        privacy = self.path / "privacy.json"
-        if self.federation.privacy and privacy.exists():  # it may know of releases after the checkpoint
-            self.federation.privacy.ledger.load_state_dict(read_record(privacy).ledger.to_dict())
+        if self.book:
+            self.book.resume()  # it may know of releases after the checkpoint
         found = read_rows(metrics)
         if found.damaged:
             warnings.warn(found.report(metrics), stacklevel=2)
@@ -103,8 +106,8 @@ class RunFolder(Observer):
 
     def on_charge(self, t: int) -> None:
         """Write the ledger down before round t releases anything."""
-        if self.federation.privacy:
-            write_record(self.path / "privacy.json", self.federation.privacy.ledger.record)
+        if self.book:
+            self.book.write()
 
     def on_frames(self, t: int, w: Tensor, frames: Mapping[int, bytes]) -> None:
         """Keep what an eavesdropper of round t would have."""

@@ -55,6 +55,7 @@ class Agreement:
     eta_global: float | Literal["auto"] = "auto"
     beta: float | None = None
     app: WrappedApp = field(default_factory=WrappedApp)
+    rounds: int | None = None  # T of a private run: clients answer no more; a run without privacy may be extended
 
     def __post_init__(self) -> None:
         """Settle the wire: a compression or the b that it stands for make the same run."""

@@ -5,33 +5,38 @@ and keeps its replica in a store: Flower keeps a ClientApp's state only in the m
 must survive a restart keeps its own.
 
 A private round is released once.  Whoever asks again, because a message came twice or the server restarted, gets the
-same bytes: two answers with fresh noise would average it away, and the ledger was charged for one.
+same bytes: two answers with fresh noise would average it away, and the ledger was charged for one.  The client trusts
+its own ledger for that (`desketch.privacy.client_ledger`), not the server, and not its memory: it is on disk, with the
+answer in it, before the answer leaves, and one process at a time reads and writes it.
 """
 
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
-from pathlib import Path
-from typing import NamedTuple, Protocol
+from contextlib import suppress
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from desketch.core.files import read_sealed, write_durably
-from desketch.core.tree import pack_tree, unpack_tree
-from desketch.errors import DesketchError, RunError
+from desketch.core.tree import unpack_tree
+from desketch.errors import DesketchError, PrivacyError, RunError
 from desketch.fed.channel import SketchChannel
 from desketch.fed.client import Participant, encode_update
 from desketch.fed.replica import CatchUp, Replica
+from desketch.privacy.client_ledger import Terms
 from desketch.session.agreement import Agreement
 from desketch.session.protocol import NEVER, Order, Reply, State, half
+from desketch.session.store import FolderStore, Kept, MemoryStore, Store
 
 __all__ = ["ClientSession", "FolderStore", "Kept", "MemoryStore", "Store", "Trainer"]
 
 
 class Trainer(Protocol):
-    """What a client brings to a session: its model and its data."""
+    """What a client brings to a session: its model and its data.
+
+    Who clips or noises also has ``terms(agreement)``, the `Terms` it agreed to; a mechanism without terms is refused.
+    """
 
     def start(self, agreement: Agreement) -> Tensor | None:
         """Prepare for a run; return w0 if this client can make it, else None: it is then sent."""
@@ -44,59 +49,6 @@ class Trainer(Protocol):
         """Who trains."""
 
 
-class Kept(NamedTuple):
-    """What outlives a session; ``released`` is its last private reply, or nothing."""
-
-    agreement: bytes
-    replica: bytes
-    released: bytes = b""
-
-
-class Store(ABC):
-    """Where a session's state outlives it."""
-
-    @abstractmethod
-    def load(self) -> Kept | None:
-        """What was saved, or None."""
-
-    @abstractmethod
-    def save(self, kept: Kept) -> None:
-        """Keep the state; replaces what was there at once or not at all."""
-
-
-class MemoryStore(Store):
-    """Lives as long as its process."""
-
-    def __init__(self) -> None:
-        self._kept: Kept | None = None
-
-    def load(self) -> Kept | None:
-        """What `save` kept."""
-        return self._kept
-
-    def save(self, kept: Kept) -> None:
-        """Keep it."""
-        self._kept = kept
-
-
-class FolderStore(Store):
-    """One file in the client's own folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / "replica.safetensors"
-
-    def load(self) -> Kept | None:
-        """Read the file; one that cannot be read counts as absent, since the server can send everything again."""
-        try:
-            return Kept(**unpack_tree(read_sealed(self._path, "the server sends everything again")))
-        except (OSError, TypeError, DesketchError):
-            return None
-
-    def save(self, kept: Kept) -> None:
-        """Write a new file and put it in place of the old one."""
-        write_durably(self._path, pack_tree(kept._asdict(), sealed=True))
-
-
 class ClientSession:
     """One client of one run at a time; `answer` is all there is to it."""
 
@@ -104,23 +56,54 @@ class ClientSession:
         self.client, self.trainer, self.store = client, trainer, store
         self.agreement: Agreement | None = None
         self.replica: Replica | None = None
-        self._released = b""
-        if kept := store.load():
-            self._join(Agreement.from_json(kept.agreement))
-            self._replica.load_state_dict(unpack_tree(kept.replica))
-            self._released = kept.released
+        self.terms: Terms | None = None
+        self.ledger = store.load_ledger()
+        self._load()
 
     def answer(self, request: bytes) -> bytes:
         """One order in, one reply out; errors of this project become a reply that names them."""
         order = Order.unpack(request)
         try:
-            return self._answer(order).pack()
+            with self.store.sole():
+                self._refresh()
+                return self._answer(order)
         except DesketchError as error:
             return self._reply(order, State.FAILED, reason=f"{type(error).__name__}: {error}").pack()
 
-    def _answer(self, order: Order) -> Reply:
+    def _load(self) -> None:
+        kept = self.store.load()
+        if kept is None:
+            return
+        if kept.serial > self.ledger.serial:
+            raise PrivacyError(
+                f"client {self.client} has answered {kept.serial} times, its ledger knows of {self.ledger.serial}: it "
+                "is missing or older. Put its newest copy back; without it nothing more is released"
+            )
+        with suppress(RunError, PrivacyError):  # of a run that this trainer is not for: then it knows none
+            self._join(Agreement.from_json(kept.agreement))
+            self._replica.load_state_dict(unpack_tree(kept.replica))
+
+    def _refresh(self) -> None:
+        """Take in what another process of this client has answered meanwhile."""
+        on_disk = self.store.load_ledger()
+        if on_disk.serial < self.ledger.serial:
+            raise PrivacyError(f"client {self.client}: its ledger on disk is older than what it has released; stop it")
+        moved, self.ledger = on_disk.serial > self.ledger.serial, on_disk
+        if moved:
+            self._load()
+
+    def _answer(self, order: Order) -> bytes:
         if not self._knows(order):
-            return self._reply(order, State.STRANGER)
+            return self._reply(order, State.STRANGER).pack()
+        if self.terms is None:
+            self.ledger.admit_plain()
+        elif order.train:
+            if (given := self.ledger.repeated(self.terms, order.t, order.digest.hex())) is not None:
+                return given
+            self.ledger.admit(self.terms, order.t)  # before the work, and before its replica moves
+        return self._follow(order).pack()
+
+    def _follow(self, order: Order) -> Reply:
         self._come_up_to_date(order)
         replica = self._replica
         if replica.version != order.upto or half(replica.digest()) != order.digest:
@@ -131,28 +114,19 @@ class ClientSession:
         if not order.train:
             self._save()
             return self._reply(order, State.SYNCED)
-        return self._released_before(order) or self._train(order)
+        return self._train(order)
 
     def _train(self, order: Order) -> Reply:
         started = time.perf_counter()
         frame = encode_update(self.trainer.participant, self._channel, self._replica.w, t=order.t)
-        reply = self._reply(order, State.TRAINED, frame=frame, seconds=time.perf_counter() - started)
-        if self._private:
-            self._released = reply.pack()  # on disk before it leaves
+        spent = 0.0 if self.terms else time.perf_counter() - started  # how long it took tells of the sample's size
+        reply = self._reply(order, State.TRAINED, frame=frame, seconds=spent)
+        if self.terms:
+            ledger = self.ledger.after(self.terms, order.t, order.digest.hex(), reply.pack())
+            self.store.save_ledger(ledger)  # charge and answer are on disk before it leaves
+            self.ledger = ledger
         self._save()
         return reply
-
-    def _released_before(self, order: Order) -> Reply | None:
-        """The reply to the same private round at the same weights, if it was given already."""
-        if not (self._private and self._released):
-            return None
-        old = Reply.unpack(self._released)
-        return old if (old.run, old.t, old.digest) == (order.run, order.t, order.digest) else None
-
-    @property
-    def _private(self) -> bool:
-        """Whether this client clips and noises: its sketches, or every local step."""
-        return bool(self._channel.mechanism or getattr(self.trainer.participant, "mechanism", None))
 
     def _knows(self, order: Order) -> bool:
         if self.agreement is not None and self.agreement.run == order.run:
@@ -169,9 +143,20 @@ class ClientSession:
             raise RunError(
                 f"client {self.client}: the model has {w0.numel()} weights, the run has {agreement.d}; use one model"
             )
-        self.agreement, self._channel = agreement, self.trainer.channel(agreement)
+        channel, terms = self.trainer.channel(agreement), self._terms(agreement)
+        if terms is None and (channel.mechanism or getattr(self.trainer.participant, "mechanism", None)):
+            raise PrivacyError(f"client {self.client} has a privacy mechanism but no terms to hold it to; give it both")
+        self.agreement, self._channel, self.terms = agreement, channel, terms
         self.replica = agreement.replica(torch.zeros(agreement.d) if w0 is None else w0, self._channel)
         self.replica.version = NEVER if w0 is None else 0
+
+    def _terms(self, agreement: Agreement) -> Terms | None:
+        terms: Terms | None = self.trainer.terms(agreement) if hasattr(self.trainer, "terms") else None
+        if terms and terms.rounds != agreement.rounds:
+            raise PrivacyError(
+                f"client {self.client} agreed to {terms.rounds} rounds, the server's agreement says {agreement.rounds}"
+            )
+        return terms
 
     def _come_up_to_date(self, order: Order) -> None:
         replica = self._replica
@@ -202,7 +187,7 @@ class ClientSession:
 
     def _save(self) -> None:
         if self.agreement is not None:
-            self.store.save(Kept(self.agreement.to_json(), self._replica.checkpoint(), self._released))
+            self.store.save(Kept(self.agreement.to_json(), self._replica.checkpoint(), self.ledger.serial))
 
     @property
     def _replica(self) -> Replica:

@@ -22,8 +22,9 @@ from desketch.fed.channel import ServerStep
 from desketch.fed.iterates import Average
 from desketch.fed.mechanism import Privacy
 from desketch.fed.rounds import RoundRecord
+from desketch.fed.secrecy import public_facts
 from desketch.fed.server import Server
-from desketch.privacy.record import write_record
+from desketch.privacy.book import LedgerBook
 from desketch.session.agreement import Agreement
 from desketch.session.protocol import NEVER, Order, Reply, State, half
 
@@ -53,6 +54,7 @@ class RoundReport:
     digest: str
     client_seconds: float
     epsilon: float | None = None
+    public: Mapping[str, Any] | None = None
 
     def record(self, metrics: Mapping[str, float], seconds: float, *, up: int = 0, down: int = 0) -> RoundRecord:
         """The row as the in-process engine writes it; ``up`` and ``down`` are bytes that moved after the round."""
@@ -70,6 +72,7 @@ class RoundReport:
             digest=self.digest,
             seconds=seconds,
             epsilon=self.epsilon,
+            public=self.public,
         )
 
 
@@ -106,7 +109,10 @@ class ServerSession:
         self.clients: dict[int, int] = {}  # node -> client
         self._path = folder / "checkpoint" if folder else None
         self._tally = _Tally()
+        self._book = LedgerBook(folder, privacy.ledger) if folder and privacy else None
         self.resumed = self._resume()
+        if self._book:
+            self._book.resume() if self.resumed else self._book.start()
 
     @property
     def t(self) -> int:
@@ -136,8 +142,8 @@ class ServerSession:
                 self.spent_budget = True
                 raise
             self.save()
-            if self._path is not None:
-                write_record(self._path.with_name("privacy.json"), self.privacy.ledger.record)
+            if self._book:
+                self._book.write()
 
     def order(self, node: int, *, train: bool = True) -> bytes:
         """The order for a node: what its client confirmed decides what it carries."""
@@ -221,6 +227,7 @@ class ServerSession:
             digest=self.server.replica.digest(),
             client_seconds=max(tally.seconds, default=0.0),
             epsilon=self.privacy.ledger.epsilon() if self.privacy else None,
+            public=public_facts(self.privacy, self.server.replica.channel, self.t),
         )
 
     @property

@@ -204,6 +204,11 @@ class RunConfig(_Strict):
                 "average local needs every client's local iterates: only the in-process engine has them, nobody does "
                 "without a server, and with dp they are what must not be released; use average all or a number"
             )
+        if self.dp is not None and self.dp.protects == "client" and self.fraction < 1 and self.capture:
+            raise ValueError(
+                "captured frames say who was asked, which client-level privacy with fraction < 1 needs to be secret: "
+                "leave capture out, or set fraction 1"
+            )
         if self.topology is None and (self.protocol != "tree" or self.gossip_steps or self._failing):
             raise ValueError("protocol, gossip_steps and failure rates are settings of a topology: set topology too")
         if self.topology is not None and (self.dp or self.capture):

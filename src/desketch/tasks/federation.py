@@ -67,6 +67,7 @@ class Setup:
             optimizer=c.server_optimizer,
             eta_global=c.eta_global,
             beta=c.momentum,
+            rounds=c.rounds if c.dp else None,
         )
 
     def channel(self, privacy: Privacy | None = None) -> SketchChannel:

@@ -51,7 +51,8 @@ def summarise(
     metric, evaluated = setup.task.goal.metric.name, setup.evaluate(party.model_vector)
     validated = evaluated.pop(f"val_{metric}", None)
     up, down = (sum(row[name] for row in rows) / n for name in ("bytes_up", "bytes_down"))
-    fedavg = 4 * d * sum(2 * row["asked"] - row["dropped"] for row in rows) / n
+    secret = any("asked" not in row for row in rows)  # then only what follows from public facts is told
+    fedavg = 4 * d * sum(2 * row.get("asked", config.fraction * n) - row.get("dropped", 0) for row in rows) / n
     stopped_by = "interrupt" if interrupted else "budget" if party.spent_budget else "rounds"
     return {
         "metric": metric,
@@ -64,12 +65,12 @@ def summarise(
         "fedavg_bytes_per_client": fedavg,
         "times_fewer_bytes": fedavg / (up + down) if up + down else None,
         "replica_digest": party.digest(),
-        "seconds": sum(row["seconds"] for row in rows),
+        "seconds": None if secret else sum(row["seconds"] for row in rows),
         "stopped_by": stopped_by,
         "epsilon": party.privacy.ledger.epsilon() if party.privacy else None,
         "delta": config.dp.delta if config.dp else None,
-        "refused": sum(len(row["refused"]) for row in rows),
-        "skipped_rounds": sum(row["participants"] == 0 for row in rows),
+        "refused": None if secret else sum(len(row["refused"]) for row in rows),
+        "skipped_rounds": None if secret else sum(row["participants"] == 0 for row in rows),
         "d": d,
         "b": config.sketch_size(d),
         "clients": n,

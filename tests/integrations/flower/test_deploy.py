@@ -14,6 +14,9 @@ from desketch.integrations.flower.deploy import Plan
 from desketch.integrations.flower.party import read_settings
 from desketch.tasks.config import RunConfig
 
+# the noise is weak on purpose: these tests look at what is applied, not at what it is worth
+pytestmark = pytest.mark.filterwarnings("ignore::desketch.errors.PrivacyWarning")
+
 DP = {"mechanism": "sketch-clip", "delta": 1e-5, "clip": 0.5, "noise_multiplier": 1.0}
 
 

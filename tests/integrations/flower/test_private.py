@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
-from desketch.errors import BudgetError, RunError
+from desketch.errors import BudgetError, PrivacyError, RunError
 from desketch.integrations.flower.party import ConfiguredTrainer
 from desketch.privacy.record import read_record
 from desketch.session.client import ClientSession, FolderStore, MemoryStore
-from desketch.session.protocol import Reply, State
+from desketch.session.protocol import Order, Reply, State
 from desketch.session.server import Outcome, ServerSession
 from desketch.tasks import RunConfig, prepare
+
+# the noise is weak on purpose: these tests look at what is applied, not at what it is worth
+pytestmark = pytest.mark.filterwarnings("ignore::desketch.errors.PrivacyWarning")
 
 COMMON = {"task": "digits", "model": "softmax", "clients": 3, "partition": "iid", "rounds": 3, "codec": "f16"}
 PRIVATE = {
@@ -109,21 +114,178 @@ def test_the_reply_is_kept_before_it_leaves(name, dp):
     session, nodes = parties(name, **dp)
 
     class Full(MemoryStore):
-        def save(self, kept):
+        def save_ledger(self, ledger):
             raise RunError("disk full")
 
     reply = Reply.unpack(ClientSession(0, nodes[100].trainer, Full()).answer(session.order(100)))
     assert (reply.state, reply.frame) == (State.FAILED, None)
 
 
-def test_other_weights_are_another_question():
+def state(data):
+    return Reply.unpack(data).state
+
+
+def changed(order, **changes):
+    return replace(Order.unpack(order), **changes).pack()
+
+
+def test_the_same_order_a_hundred_times_is_one_release(tmp_path):
     session, nodes = parties("per-step")
-    first = nodes[100].answer(session.order(100))
-    session.server.replica.w.add_(1.0)  # a server that went another way
-    stale = Reply.unpack(nodes[100].answer(session.order(100)))
-    assert stale.state is State.STALE
-    session.server.versions[0] = stale.version
-    session.clients[100] = 0
-    healed = nodes[100].answer(session.order(100))
-    assert Reply.unpack(healed).state is State.TRAINED
-    assert Reply.unpack(healed).frame != Reply.unpack(first).frame
+    client = ClientSession(0, nodes[100].trainer, FolderStore(tmp_path))
+    order = session.order(100)
+    replies = {client.answer(order) for _ in range(50)}
+    again = ClientSession(0, nodes[100].trainer, FolderStore(tmp_path))
+    replies |= {again.answer(order) for _ in range(50)}
+    (reply,) = replies
+    assert state(reply) is State.TRAINED
+    assert Reply.unpack(reply).seconds == 0  # nor does the time it took say how many examples were sampled
+    (counts,) = FolderStore(tmp_path).load_ledger().spent.spent.values()
+    assert list(counts.values()) == [1]
+
+
+@pytest.mark.parametrize(("name", "dp"), [*NOISY_CLIENTS, ("clients", {})])
+def test_rounds_beyond_the_agreed_run_are_refused(name, dp):
+    session, nodes = parties(name, **dp)
+    order = session.order(100)
+    for t in (999, 4, 0):
+        reply = Reply.unpack(nodes[100].answer(changed(order, t=t)))
+        assert (reply.state, reply.frame) == (State.FAILED, None)
+    assert state(nodes[100].answer(changed(order, t=3))) is State.TRAINED
+    assert state(nodes[100].answer(order)) is State.FAILED  # the server went back
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_an_old_round_is_not_answered_again(restarted, tmp_path):
+    session, nodes = parties("examples")
+    client = ClientSession(0, nodes[100].trainer, FolderStore(tmp_path))
+    orders = []
+    for _ in range(2):
+        orders.append(session.order(100))
+        assert session.receive(100, client.answer(orders[-1])) is Outcome.DONE
+        session.close()
+    if restarted:
+        client = ClientSession(0, nodes[100].trainer, FolderStore(tmp_path))
+    reply = Reply.unpack(client.answer(orders[0]))
+    assert (reply.state, reply.frame) == (State.FAILED, None)
+    assert "second release" in reply.reason
+    assert client.replica.version == 1  # nor does a replayed order move its replica
+    assert state(client.answer(session.order(100))) is State.TRAINED
+
+
+def test_other_weights_do_not_buy_a_second_release():
+    session, nodes = parties("per-step")
+    assert state(nodes[100].answer(session.order(100))) is State.TRAINED
+    session.server.replica.w.add_(1.0)  # a server that lies about w, and sends it whole
+    session.clients[100], session.server.versions[0] = 0, -1
+    for _ in range(3):
+        reply = Reply.unpack(nodes[100].answer(session.order(100)))
+        assert (reply.state, reply.frame) == (State.FAILED, None)
+
+
+def test_another_agreement_does_not_buy_a_second_release(tmp_path):
+    """The server renames the run, weakens the noise, leaves privacy out; by its agreement alone or by the settings."""
+    session, nodes = parties("per-step")
+    client = ClientSession(0, nodes[100].trainer, FolderStore(tmp_path))
+    assert state(client.answer(session.order(100))) is State.TRAINED
+    renamed = replace(session.agreement, name="another")
+    order = Order.unpack(session.order(200))
+    lies = [
+        changed(order.pack(), run=renamed.run, agreement=renamed.to_json()),
+        changed(order.pack(), run=renamed.run, agreement=renamed.to_json(), t=2),
+    ]
+    for settings in ({"noise_multiplier": 0.01}, {"clip": 100.0}, {"epsilon": 50.0}):
+        lies.append(parties("per-step", **settings)[0].order(200))
+    for lie in lies:
+        reply = Reply.unpack(client.answer(lie))
+        assert (reply.state, reply.frame) == (State.FAILED, None)
+    for dp in (PRIVATE["per-step"]["dp"] | {"noise_multiplier": 0.01}, None):  # Flower hands settings down from a run
+        setup = prepare(RunConfig(**{**COMMON, "local_steps": 2, "dp": dp}))
+        weak = ClientSession(0, ConfiguredTrainer(setup, 0), FolderStore(tmp_path))
+        server = ServerSession(setup.agreement(), setup.model.flatten(), privacy=setup.privacy())
+        reply = Reply.unpack(weak.answer(server.order(300)))
+        assert (reply.state, reply.frame) == (State.FAILED, None)
+
+
+def test_the_clients_own_budget_outlives_runs_and_restarts(tmp_path):
+    """Limits of the operator: any run may ask, until what all of them got together reaches the limit."""
+    one, nodes = parties("per-step")
+    two, others = parties("per-step", noise_multiplier=1.5)
+    (tmp_path / "limits.toml").write_text("releases = 3\n")
+    got = []
+    for session, trainer in [(one, nodes[100].trainer), (two, others[100].trainer)]:
+        for _ in range(2):
+            client = ClientSession(0, trainer, FolderStore(tmp_path))
+            reply = client.answer(session.order(100))
+            got.append(state(reply))
+            if got[-1] is State.TRAINED:
+                session.receive(100, reply)
+                session.close()
+    assert got == [State.TRAINED] * 3 + [State.FAILED]
+    spent = FolderStore(tmp_path).load_ledger()
+    (tmp_path / "limits.toml").write_text("epsilon = 1e-3\ndelta = 1e-5\n")
+    assert state(ClientSession(0, others[100].trainer, FolderStore(tmp_path)).answer(two.order(100))) is State.FAILED
+    (tmp_path / "limits.toml").write_text("epsilon = 9.0\ndelta = 1e-5\n")
+    assert state(ClientSession(0, others[100].trainer, FolderStore(tmp_path)).answer(two.order(100))) is State.TRAINED
+    assert FolderStore(tmp_path).load_ledger().serial == spent.serial + 1 == 4
+
+
+def test_two_processes_of_one_client_give_one_answer(tmp_path):
+    """A session that slept through another's answer gives that answer, not one of its own."""
+    session, nodes = parties("per-step")
+    awake, asleep = (ClientSession(0, nodes[100].trainer, FolderStore(tmp_path)) for _ in range(2))
+    order = session.order(100)
+    assert awake.answer(order) == asleep.answer(order)
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "gone", "both gone"])
+def test_a_damaged_ledger_releases_nothing(damage, tmp_path):
+    session, nodes = parties("per-step")
+    trainer = nodes[100].trainer
+    for _ in range(2):
+        session.receive(100, ClientSession(0, trainer, FolderStore(tmp_path)).answer(session.order(100)))
+        session.close()
+    path, copy = tmp_path / "ledger.json", tmp_path / "ledger.copy.json"
+    whole = path.read_bytes()
+    if damage.endswith("gone"):
+        path.unlink()
+    else:
+        path.write_bytes(whole[:99] if damage == "cut" else whole.replace(b'"serial": 2', b'"serial": 1'))
+    if damage == "both gone":
+        copy.unlink()
+    with pytest.raises(PrivacyError, match="newest copy"):
+        ClientSession(0, trainer, FolderStore(tmp_path))
+    path.write_bytes(whole)  # as advised
+    copy.write_bytes(whole)
+    assert state(ClientSession(0, trainer, FolderStore(tmp_path)).answer(session.order(100))) is State.TRAINED
+
+
+def test_an_older_copy_is_outvoted_and_the_release_stays_one(tmp_path):
+    session, nodes = parties("per-step")
+    trainer = nodes[100].trainer
+    session.receive(100, ClientSession(0, trainer, FolderStore(tmp_path)).answer(session.order(100)))
+    session.close()
+    old = (tmp_path / "ledger.json").read_bytes()
+    order = session.order(100)
+    second = ClientSession(0, trainer, FolderStore(tmp_path)).answer(order)
+    (tmp_path / "ledger.json").write_bytes(old)
+    assert ClientSession(0, trainer, FolderStore(tmp_path)).answer(order) == second
+
+
+def test_a_mechanism_without_terms_is_refused():
+    session, nodes = parties("per-step")
+
+    class Careless:
+        def __init__(self, trainer):
+            self.start, self.channel, self.participant = trainer.start, trainer.channel, trainer.participant
+
+    reply = Reply.unpack(ClientSession(0, Careless(nodes[100].trainer), MemoryStore()).answer(session.order(100)))
+    assert (reply.state, reply.frame) == (State.FAILED, None)
+
+
+def test_a_client_meets_a_server_with_another_configuration():
+    """On first contact too: the client's own configuration decides what it takes part in."""
+    _, nodes = parties("per-step")
+    other, _ = parties("per-step", noise_multiplier=3.0)
+    reply = Reply.unpack(nodes[100].answer(other.order(100)))
+    assert (reply.state, reply.frame) == (State.FAILED, None)
+    assert "configuration" in reply.reason

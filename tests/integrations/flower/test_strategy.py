@@ -16,13 +16,16 @@ from local_grid import LocalGrid
 from torch import nn
 
 from desketch.core.tree import unpack_tree
-from desketch.errors import BudgetError, InputError
+from desketch.errors import BudgetError, InputError, PrivacyError, RunError
 from desketch.fed.mechanism import Privacy
 from desketch.fed.replica import digest
 from desketch.fed.rounds import Observer
 from desketch.integrations.flower import SketchMod, SketchStrategy, record, sketch_mod
-from desketch.privacy.events import Ledger
+from desketch.privacy.accountants import epsilon
+from desketch.privacy.events import EVERYBODY, Gaussian, Ledger
 from desketch.privacy.record import PrivacyRecord
+from desketch.privacy.run import RunLedger
+from desketch.session.store import FolderStore
 from desketch.wire import Wire
 
 
@@ -175,16 +178,47 @@ class FixedLedger:
         self.left, self.charged = state["left"], list(state["charged"])
 
 
+def priced_ledger():
+    """Three rounds fit into its budget, a fourth does not."""
+    cost = Gaussian(20.0)
+    budget = epsilon(Ledger("client").plus(cost, count=3), 1e-5) * 1.001
+    claim = {"adjacency": "add-remove"}
+    return RunLedger(lambda t: {EVERYBODY: cost}, claim=claim, unit="client", delta=1e-5, budget=budget)
+
+
+class StopAfter(Observer):
+    def __init__(self, rounds):
+        self.rounds = rounds
+
+    def on_round(self, record):
+        self.stop = record.round >= self.rounds
+
+
 def test_the_budget_ends_a_run_before_its_release_and_survives_a_restart(tmp_path):
-    ledger = FixedLedger(3)
-    network = grid(tmp_path)
-    rows = []
-    start(strategy(folder=tmp_path / "s", privacy=Privacy(ledger=ledger), on_round=rows.append), network, 2)
-    again = FixedLedger(3)
-    start(strategy(folder=tmp_path / "s", privacy=Privacy(ledger=again), on_round=rows.append), network, 9)
+    network, rows = grid(tmp_path), []
+    for ledger, stop in ((priced_ledger(), 2), (last := priced_ledger(), 9)):
+        private = {"privacy": Privacy(ledger=ledger), "observer": StopAfter(stop)}
+        start(strategy(folder=tmp_path / "s", on_round=rows.append, **private), network, 9)
     assert [row["round"] for row in rows] == [1, 2, 3]
-    assert rows[-1]["epsilon"] == 3.0
-    assert again.charged == [1, 2, 3]
+    assert dict(last.record.ledger.spent[EVERYBODY]) == {Gaussian(20.0): 3}
+
+
+def test_a_private_run_through_the_mod_is_held_to_its_rounds_by_every_client(tmp_path):
+    network, rows = grid(tmp_path), []
+    private = strategy(folder=tmp_path / "s", on_round=rows.append, privacy=Privacy(ledger=FixedLedger(9)))
+    start(private, network, 2)
+    assert [row["participants"] for row in rows] == [4, 4]
+    ledgers = [FolderStore(folder).load_ledger() for folder in sorted((tmp_path / "clients").iterdir())]
+    assert [(ledger.serial, list(ledger.rounds.values())) for ledger in ledgers] == [(2, [2])] * 4
+    # neither more rounds, nor a run without privacy, nor Flower's own messages get anything out of them
+    with pytest.raises(RunError, match="another agreement"):
+        start(strategy(name="more", on_round=rows.append, privacy=Privacy(ledger=FixedLedger(9))), network, 1)
+    with pytest.raises(RunError, match="without privacy"):
+        start(strategy(name="plain", on_round=rows.append), network, 1)
+    assert [row["participants"] for row in rows[2:]] == [0, 0]
+    content = RecordDict({"arrays": ArrayRecord(net().state_dict()), "config": ConfigRecord({"lr": 0.1})})
+    with pytest.raises(PrivacyError, match="without privacy"):
+        network.apps[100](Message(content, dst_node_id=100, message_type="train"), network.contexts[100])
 
 
 def test_arrays_a_sketch_cannot_carry_are_refused(tmp_path):

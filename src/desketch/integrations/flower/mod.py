@@ -7,6 +7,7 @@ own folder.  Metrics go back beside the frames.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,7 @@ from desketch.fed.channel import SketchChannel
 from desketch.integrations.flower import record
 from desketch.integrations.flower.identity import client_id, state_folder
 from desketch.integrations.flower.layout import to_arrays, to_vector
+from desketch.privacy.client_ledger import Terms
 from desketch.session.agreement import Agreement
 from desketch.session.client import ClientSession, FolderStore
 from desketch.session.protocol import Order, Reply, State
@@ -38,6 +40,7 @@ class SketchMod:
     def __call__(self, msg: Message, ctxt: Context, call_next: ClientAppCallable) -> Message:
         """Answer an order through the wrapped app."""
         if not record.carries(msg):
+            FolderStore(state_folder(ctxt)).load_ledger().admit_plain()  # no way around a private client's ledger
             return call_next(msg, ctxt)
         order = record.read(msg)
         app = _WrappedApp(msg, ctxt, call_next)
@@ -67,6 +70,12 @@ class _WrappedApp:
     def channel(self, agreement: Agreement) -> SketchChannel:
         """The run's channel."""
         return agreement.channel()
+
+    def terms(self, agreement: Agreement) -> Terms | None:
+        """Of a private run: T answers, each given once; the noise is the server's, so they are counted, not priced."""
+        if agreement.rounds is None:
+            return None
+        return Terms(run=hashlib.sha256(agreement.to_json()).hexdigest(), rounds=agreement.rounds)
 
     @property
     def participant(self) -> _WrappedApp:
@@ -98,7 +107,7 @@ class _WrappedApp:
         reply = self.call_next(self.message, self.context)
         if reply.has_error():
             raise RunError(f"the wrapped app failed: {reply.error.reason}")
-        if app.metrics:
+        if app.metrics and self._deal.rounds is None:  # a private run releases no metrics, whatever it was told
             metrics = next(iter(reply.content.metric_records.values()), None)
             record.content(b"", metrics)  # too large is refused here, so that the server learns why
             self.metrics = metrics

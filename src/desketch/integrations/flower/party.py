@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,9 +11,9 @@ from typing import Any
 
 from torch import Tensor
 
-from desketch.core.files import sole_writer
+from desketch.core.locks import sole_writer
 from desketch.core.rows import read_rows
-from desketch.errors import ConfigError
+from desketch.errors import ConfigError, PrivacyError
 from desketch.fed.channel import SketchChannel
 from desketch.fed.client import Participant
 from desketch.fed.engine import LoopEngine
@@ -20,6 +21,9 @@ from desketch.fed.iterates import make_average
 from desketch.fed.mechanism import Privacy
 from desketch.fed.rounds import Observer
 from desketch.fed.tensor_client import tensor_clients
+from desketch.privacy.client_ledger import Terms
+from desketch.privacy.events import Event
+from desketch.privacy.mechanisms import NoisySteps, SketchClipClients, SketchClipExamples
 from desketch.session.agreement import Agreement
 from desketch.session.client import ClientSession, FolderStore
 from desketch.session.server import ServerSession
@@ -61,8 +65,34 @@ class ConfiguredTrainer:
         return self.setup.privacy()
 
     def start(self, agreement: Agreement) -> Tensor | None:
-        """Return w0: the configuration's seed makes it."""
+        """Return w0: the configuration's seed makes it; a private client trains under its own configuration only."""
+        if self.privacy and agreement.to_json() != self.setup.agreement().to_json():
+            raise PrivacyError("the server's agreement is not that of this client's configuration; use one for both")
         return self.setup.model.flatten()
+
+    def terms(self, agreement: Agreement) -> Terms | None:
+        """What this client's own configuration agrees to, whatever the server says."""
+        if self.privacy is None:
+            return None
+        mechanism = self.privacy.step or self.privacy.examples or self.privacy.sketch
+        cost: Event
+        if isinstance(mechanism, SketchClipClients):
+            cost = mechanism.event()
+        elif isinstance(mechanism, NoisySteps | SketchClipExamples):
+            cost = mechanism.event(examples=len(self.setup.clients[self.client].y), steps=self.setup.work.steps)
+        else:
+            raise PrivacyError(f"nobody knows what a release of {mechanism!r} costs")
+        record = self.privacy.ledger.record
+        return Terms(
+            run=hashlib.sha256(agreement.to_json()).hexdigest(),
+            rounds=self.setup.config.rounds,
+            unit=record.ledger.unit,
+            adjacency=record.ledger.adjacency,
+            cost=cost,
+            unasked=self.privacy.sketch is not None,
+            budget=record.budget,
+            not_private=record.ledger.not_private,
+        )
 
     def channel(self, agreement: Agreement) -> SketchChannel:
         """The run's channel, which clips and noises sketches under client-level privacy."""

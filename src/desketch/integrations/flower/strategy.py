@@ -19,14 +19,16 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result
 from flwr.supercore import log
 
-from desketch.core.files import sole_writer
+from desketch.core.locks import sole_writer
 from desketch.core.rows import append_row
 from desketch.errors import BudgetError, InputError, RunError
 from desketch.fed.mechanism import Privacy
 from desketch.fed.rounds import Attendance, Observer
+from desketch.fed.turnout import Turnout
 from desketch.integrations.flower.exchange import Ask, Exchange, message
 from desketch.integrations.flower.layout import describe, to_arrays, to_vector
 from desketch.integrations.flower.metrics import Aggregate, aggregate, gather
+from desketch.privacy.cautions import warn_of_weak_privacy
 from desketch.session.agreement import Agreement, WrappedApp
 from desketch.session.server import RoundReport, ServerSession
 from desketch.wire import Wire
@@ -101,6 +103,11 @@ class SketchStrategy(FedAvg):  # type: ignore[misc]  # flwr is not typed here
     ) -> None:
         if session is not None and privacy is not None:
             raise InputError("a session has its own privacy; give privacy= to the session, not to the strategy too")
+        if privacy is not None:  # a session's was warned of where it was made
+            told = privacy.ledger.record
+            units = clients if told.ledger.unit == "client" else None
+            budget = told.budget.epsilon if told.budget else None
+            warn_of_weak_privacy(unit=told.ledger.unit, units=units, delta=told.delta, epsilon=budget)
         privacy = session.privacy if session else privacy
         if privacy and privacy.sketch and clients is None:
             raise InputError("client-level privacy samples from a public number of clients; pass clients=N")
@@ -126,6 +133,7 @@ class SketchStrategy(FedAvg):  # type: ignore[misc]  # flwr is not typed here
         self.session, self._given = session, session
         self._facts: dict[str, Any] = {"name": name, "seed": seed, "wire": wire or Wire(), "optimizer": optimizer}
         self._facts |= {"eta_global": eta_global, "beta": beta}
+        self._turnout = Turnout()
         self._short = False  # whether the last round began with too few nodes
 
     def summary(self) -> None:
@@ -150,7 +158,7 @@ class SketchStrategy(FedAvg):  # type: ignore[misc]  # flwr is not typed here
         self.round_timeout = timeout or self.round_timeout
         train, evaluate = train_config or ConfigRecord(), evaluate_config or ConfigRecord()
         with sole_writer(None if self._given else self.folder):  # whoever made the session holds its folder
-            self._open(initial_arrays, train, evaluate)
+            self._open(initial_arrays, train, evaluate, num_rounds)
             self.summary()
             return self._rounds(grid, num_rounds, train, evaluate, evaluate_fn)
 
@@ -169,6 +177,7 @@ class SketchStrategy(FedAvg):  # type: ignore[misc]  # flwr is not typed here
             self._round(grid, rounds, result, train, evaluate, evaluate_fn)
         if session.t < rounds:  # ended early
             self._last_broadcast(grid)
+        self._turnout.check()
         return result
 
     def _round(
@@ -239,7 +248,7 @@ class SketchStrategy(FedAvg):  # type: ignore[misc]  # flwr is not typed here
             raise RunError("the strategy has not started: call start(grid=..., initial_arrays=..., num_rounds=...)")
         return self.session
 
-    def _open(self, arrays: ArrayRecord, train: ConfigRecord, evaluate: ConfigRecord) -> None:
+    def _open(self, arrays: ArrayRecord, train: ConfigRecord, evaluate: ConfigRecord, rounds: int) -> None:
         if self._given is not None:
             return
         app = WrappedApp(
@@ -250,7 +259,7 @@ class SketchStrategy(FedAvg):  # type: ignore[misc]  # flwr is not typed here
             evaluate=dict(evaluate),
             metrics=self.privacy is None,
         )
-        deal = Agreement(**self._facts, **describe(arrays), app=app)
+        deal = Agreement(**self._facts, **describe(arrays), app=app, rounds=rounds if self.privacy else None)
         self.session = ServerSession(deal, to_vector(arrays), folder=self.folder, privacy=self.privacy)
         if self.session.resumed:
             log(INFO, "resumed after round %d from %s", self.session.t, self.folder)
@@ -281,14 +290,19 @@ class SketchStrategy(FedAvg):  # type: ignore[misc]  # flwr is not typed here
         up, down = self._session.settle()
         report = self._report
         record = report.record(metrics, seconds["seconds"], up=up, down=down)
-        row = {**record.row(), "clients": list(report.participants), "d": self._session.agreement.d, **seconds}
+        row = {**record.row(), "d": self._session.agreement.d}
+        row |= {"clients": list(report.participants), **seconds} if record.public is None else {}
         for name, kept in (("train", result.train_metrics_clientapp), ("evaluate", result.evaluate_metrics_clientapp)):
             row |= {f"{name}_metrics": dict(kept[report.round])} if report.round in kept else {}
         log(
-            INFO, "[ROUND %d] %s", row["round"], {k: row[k] for k in ("participants", "refused", "bytes_up", "seconds")}
+            INFO,
+            "[ROUND %d] %s",
+            row["round"],
+            {k: row[k] for k in ("participants", "refused", "bytes_up", "seconds") if k in row},
         )
         if self.folder:
             append_row(self.folder / "metrics.jsonl", row)
+        self._turnout.on_round(record)
         self.observer.on_round(record)
         self.on_round(row)
 
