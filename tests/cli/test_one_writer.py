@@ -8,9 +8,9 @@ import sys
 
 import pytest
 import torch
-from desketch.cli.train_run import train_run
 
 import desketch as ds
+from desketch.api.configured import train_run
 from desketch.core.locks import sole_writer
 from desketch.errors import RunError
 from desketch.privacy.record import read_record
@@ -21,7 +21,7 @@ DP = {"mechanism": "sketch-clip", "noise_multiplier": 4.0, "delta": 1e-3, "clip"
 RESUME = """
 import sys
 from pathlib import Path
-from desketch.cli.train_run import train_run
+from desketch.api.configured import train_run
 from desketch.errors import RunError
 from desketch.fed.rounds import Observer
 from desketch.run.folder import RunFolder
