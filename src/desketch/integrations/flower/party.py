@@ -29,6 +29,7 @@ __all__ = ["ConfiguredTrainer", "client_session", "read_settings", "serve", "ser
 
 # settings of the Flower project itself, which are not part of a run's configuration
 EXTRA: dict[str, float] = {"round_timeout": 300.0, "min_nodes": 1}
+ENROLLED = "enrolled"  # the file that says which node is which client, in a secure deployment
 
 
 def read_settings(flat: Mapping[str, Any]) -> tuple[RunConfig, dict[str, float]]:
@@ -36,7 +37,7 @@ def read_settings(flat: Mapping[str, Any]) -> tuple[RunConfig, dict[str, float]]
     extra = {name: float(flat.get(name, default)) for name, default in EXTRA.items()}
     nested: dict[str, Any] = {}
     for name, value in flat.items():
-        if name in EXTRA:
+        if name in EXTRA or name == ENROLLED:
             continue
         *path, last = name.split(".")
         place = nested
