@@ -10,8 +10,11 @@ same bytes: two answers with fresh noise would average it away, and the ledger w
 
 from __future__ import annotations
 
+import os
 import time
 from abc import ABC, abstractmethod
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -25,7 +28,7 @@ from desketch.fed.channel import SketchChannel
 from desketch.fed.client import Participant, encode_update
 from desketch.fed.replica import CatchUp, Replica
 from desketch.session.agreement import Agreement
-from desketch.session.protocol import NEVER, Order, Reply, State, half
+from desketch.session.protocol import NEVER, TOKEN_SIZE, Order, Reply, State, half
 
 __all__ = ["ClientSession", "FolderStore", "Kept", "MemoryStore", "Store", "Trainer"]
 
@@ -63,6 +66,11 @@ class Store(ABC):
     def save(self, kept: Kept) -> None:
         """Keep the state; replaces what was there at once or not at all."""
 
+    @cached_property
+    def token(self) -> bytes:
+        """What shows that this client is the one that was here before."""
+        return os.urandom(TOKEN_SIZE)
+
 
 class MemoryStore(Store):
     """Lives as long as its process."""
@@ -96,6 +104,20 @@ class FolderStore(Store):
         """Write a new file and put it in place of the old one."""
         write_durably(self._path, pack_tree(kept._asdict()))
 
+    @cached_property
+    def token(self) -> bytes:
+        """The token in the client's folder, made when first needed."""
+        path = self._path.with_name("token")
+        try:
+            known = path.read_bytes()
+        except OSError:
+            known = b""
+        if len(known) != TOKEN_SIZE:
+            known = os.urandom(TOKEN_SIZE)
+            write_durably(path, known)
+            path.chmod(0o600)
+        return known
+
 
 class ClientSession:
     """One client of one run at a time; `answer` is all there is to it."""
@@ -114,7 +136,8 @@ class ClientSession:
         """One order in, one reply out; errors of this project become a reply that names them."""
         order = Order.unpack(request)
         try:
-            return self._answer(order).pack()
+            reply = self._answer(order)
+            return replace(reply, token=self.store.token if order.agreement is not None else b"").pack()
         except DesketchError as error:
             return self._reply(order, State.FAILED, reason=f"{type(error).__name__}: {error}").pack()
 

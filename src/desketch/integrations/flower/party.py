@@ -19,8 +19,10 @@ from desketch.fed.iterates import make_average
 from desketch.fed.mechanism import Privacy
 from desketch.fed.rounds import Observer
 from desketch.fed.tensor_client import tensor_clients
+from desketch.integrations.flower.enrol import read_enrolled
 from desketch.session.agreement import Agreement
 from desketch.session.client import ClientSession, FolderStore
+from desketch.session.identity import Identities
 from desketch.session.server import ServerSession
 from desketch.tasks.config import RunConfig
 from desketch.tasks.federation import Setup, prepare
@@ -81,7 +83,9 @@ def client_session(flat: Mapping[str, Any], client: int, folder: Path) -> Client
     return ClientSession(client, ConfiguredTrainer(setup, client), FolderStore(folder))
 
 
-def server_session(setup: Setup, folder: Path | None = None) -> ServerSession:
+def server_session(
+    setup: Setup, folder: Path | None = None, enrolled: Mapping[int, int] | None = None
+) -> ServerSession:
     """The server of a configured run; with a folder it keeps its state there and resumes from it."""
     average = setup.config.average
     if average == "local":
@@ -92,6 +96,7 @@ def server_session(setup: Setup, folder: Path | None = None) -> ServerSession:
         folder=folder,
         privacy=setup.privacy(),
         average=make_average(average),
+        identities=Identities(setup.config.clients, enrolled),
     )
 
 
@@ -99,8 +104,9 @@ def serve(grid: Any, flat: Mapping[str, Any], folder: Path) -> None:
     """Run the server of a Flower project over a grid, with its state and metrics in ``folder``."""
     config, extra = read_settings(flat)
     setup = prepare(config)
+    enrolled = read_enrolled(Path(str(flat[ENROLLED]))) if ENROLLED in flat else None
     with sole_writer(folder):  # before its state is read
-        session = server_session(setup, folder)
+        session = server_session(setup, folder, enrolled)
         serve_session(grid, setup, session, folder=folder, nodes=extra["min_nodes"], seconds=extra["round_timeout"])
 
 
