@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from itertools import pairwise
@@ -27,7 +28,7 @@ from desketch.errors import WireError
 from desketch.keys import Key
 from desketch.wire import Header, pack, peek, split, unpack
 
-__all__ = ["DIGEST_SIZE", "REASON_LIMIT", "TOKEN_SIZE", "Flags", "Order", "Reply", "State", "half"]
+__all__ = ["DIGEST_SIZE", "REASON_LIMIT", "TOKEN_SIZE", "Flags", "Order", "Reply", "State", "half", "strictly"]
 
 DIGEST_SIZE = 16
 TOKEN_SIZE = 16
@@ -35,6 +36,15 @@ REASON_LIMIT = 1000  # bytes of a reason: it is for people, and goes into the lo
 AGREEMENT_LIMIT = 1 << 24  # bytes: names and shapes of many thousand arrays
 LONGEST = 1e7  # seconds: nobody waits four months for a client
 NEVER = -1  # the version of a client that holds no w at all
+_UNREADABLE = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    RuntimeError,  # torch's, and RecursionError
+    TypeError,
+    ValueError,
+)
 _KEY = Key(b"desketch flower protocol v1")
 _ORDER = struct.Struct(f"<BII{DIGEST_SIZE}s")
 _STATUS = struct.Struct(f"<BIi{DIGEST_SIZE}sf")
@@ -62,6 +72,15 @@ class State(IntEnum):
 def half(digest: str) -> bytes:
     """The part of a SHA-256 that travels."""
     return bytes.fromhex(digest)[:DIGEST_SIZE]
+
+
+@contextmanager
+def strictly(what: str) -> Iterator[None]:
+    """Whatever goes wrong in making use of a part of a message is the message's fault: a `WireError` that names it."""
+    try:
+        yield
+    except _UNREADABLE as error:
+        raise WireError(f"{what}: cannot be used: {type(error).__name__}: {str(error)[:200]}") from error
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -251,19 +251,18 @@ class ServerSession:
         if self._path is None:
             return
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        write_durably(self._path, pack_tree({"agreement": self.agreement.to_json(), **self.state_dict()}))
+        who = {"agreement": self.agreement.to_json(), "identities": self.identities.state_dict()}
+        write_durably(self._path, pack_tree({**who, **self.state_dict()}))
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that is needed to go on bit for bit."""
         ledger = self.privacy.ledger.state_dict() if self.privacy else None
-        state = {"server": self.server.state_dict(), "average": self.average.state_dict(), "ledger": ledger}
-        return {**state, "identities": self.identities.state_dict()}
+        return {"server": self.server.state_dict(), "average": self.average.state_dict(), "ledger": ledger}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from `state_dict`."""
         self.server.load_state_dict(state["server"])
         self.average.load_state_dict(state["average"])
-        self.identities.load_state_dict(state["identities"])
         if self.privacy:
             self.privacy.ledger.load_state_dict(state["ledger"])
 
@@ -276,6 +275,7 @@ class ServerSession:
                 f"{self._path} belongs to another configuration; resume with the one it was made with, or choose "
                 "another folder"
             )
+        self.identities.load_state_dict(state.get("identities", {}))
         self.load_state_dict(state)
         return True
 

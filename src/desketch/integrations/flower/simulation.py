@@ -28,7 +28,6 @@ def simulate(setup: Setup, session: ServerSession, *, observer: Observer | None 
     os.environ |= {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
     from flwr.simulation import run_simulation
 
-    session.identities.load_state_dict({})  # tokens live in folders, and those of this simulation are new
     with tempfile.TemporaryDirectory(prefix="desketch-sim-") as states:
         failure: list[BaseException] = []
         run_simulation(
