@@ -176,3 +176,11 @@ def test_ids_without_a_public_number_have_31_bits():
         who.admit(2, 4_000_000_000, b"t" * 16)
     with pytest.raises(WireError, match="shows no token"):
         who.admit(3, 5, b"")
+
+
+def test_a_client_that_fails_at_first_contact_says_why():
+    session, client = server("first come"), parties.client(2)
+    client.trainer.seed = None
+    client.trainer.start = lambda agreement: torch.zeros(3)
+    session.receive(102, client.answer(session.order(102)))
+    assert "the model has 3 weights" in session.close().refused["client 2"]

@@ -111,9 +111,9 @@ def taken_by_the_server(data):
 @given(mutated(REPLIES))
 def test_no_reply_raises_on_the_server_or_keeps_the_honest_client_out(data):
     session = taken_by_the_server(data)
-    if 0 not in session.frames:  # then node 101 proved to be client 0 first, with that client's own token
-        assert Reply.unpack(data).client == 0
-        assert Reply.unpack(data).token
+    if 0 not in session.frames:  # then node 101 showed client 0's own token first, or sent this very frame first
+        reply = Reply.unpack(data)
+        assert (reply.client == 0 and reply.token) or reply.frame == Reply.unpack(REPLIES[0]).frame
 
 
 @MANY

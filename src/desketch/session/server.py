@@ -215,8 +215,8 @@ class ServerSession:
         """Average what arrived, apply it, write the state, and begin the next round."""
         step: ServerStep = self.server.step(self.frames)  # sorted: the sum must not depend on who was faster
         self.average.add(self.w)
+        self.identities.close(self._tally.asked, self._tally.answered)
         tally, self._tally = self._tally, _Tally()
-        self.identities.close(tally.asked, tally.answered)
         self.save()
         return RoundReport(
             round=self.t,
