@@ -245,6 +245,17 @@ def test_the_script_of_the_front_refuses_without_nginx(tmp_path):
     assert "nginx is missing" in done.stderr
 
 
+def test_the_script_of_the_front_starts_it(tmp_path, nginx):
+    plan = Plan(folder=tmp_path / "run", config=RunConfig(clients=2), secure=True, port=free_port(), behind=free_port())
+    plan.write()
+    with Deployment(plan.folder, plan.host, plan.port) as deployment:
+        deployment._start("front", [str(plan.folder / "2-front.sh")])
+        deploy._wait(deployment, "front", plan.host, plan.port)
+        bed = SimpleNamespace(keys=plan.keys, port=plan.port, folder=plan.front)
+        assert ask(bed, key="node-0") == (403, "no certificate of a listed node\n")
+        assert len(refusals(bed, 1)) == 1
+
+
 def test_a_folder_that_nginx_would_misread_is_refused(tmp_path):
     with pytest.raises(RunError, match="choose another folder"):
         front.write_front(tmp_path / "a;b", credentials=tmp_path, keys={}, address="::1", port=1, behind=2)

@@ -59,13 +59,14 @@ def test_a_worker_of_another_folder_or_another_time_is_left_alone(tmp_path, spaw
     born = started(worker.pid)
     (other / "worker.pid").write_text(f"{worker.pid} {born}")
     assert not stop_worker(other / "worker.pid")
-    (other / "worker.pid").write_text(f"{worker.pid} {born + 1}")
-    assert not stop_worker(other / "worker.pid")
-    assert worker.poll() is None
     deadline = time.monotonic() + 60
     while not (mine / "worker.pid").exists() and time.monotonic() < deadline:
         time.sleep(0.02)
     assert (mine / "worker.pid").read_text() == f"{worker.pid} {born}"
+    (mine / "worker.pid").write_text(f"{worker.pid} {born - 1}")
+    assert not stop_worker(mine / "worker.pid")
+    assert worker.poll() is None
+    (mine / "worker.pid").write_text(f"{worker.pid} {born}")
     assert stop_worker(mine / "worker.pid")
     assert worker.wait(timeout=30) == 0
 
