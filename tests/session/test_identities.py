@@ -184,3 +184,13 @@ def test_a_client_that_fails_at_first_contact_says_why():
     client.trainer.start = lambda agreement: torch.zeros(3)
     session.receive(102, client.answer(session.order(102)))
     assert "the model has 3 weights" in session.close().refused["client 2"]
+
+
+def test_a_second_frame_of_a_client_is_refused_even_if_it_differs():
+    session, client = server("first come"), parties.client(0)
+    reply = Reply.unpack(client.answer(session.order(100)))
+    assert session.receive(100, reply.pack()) is Outcome.DONE
+    delta = torch.ones(1, session._channel.d)
+    other = session._channel.encode_updates(1, delta, clients=[0], weights=[1.0])[0]
+    assert session.receive(100, dataclasses.replace(reply, frame=other).pack()) is Outcome.REFUSED
+    assert session.frames == {0: reply.frame}
