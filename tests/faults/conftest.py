@@ -96,7 +96,7 @@ class Bed:
         return session.count("Receiving: train") > session.count("Sending: train")
 
     def worker(self, client):
-        return int((self.folder / f"client-{client}" / "worker.pid").read_text())
+        return int((self.folder / f"client-{client}" / "worker.pid").read_text().split()[0])
 
     def kill_worker(self, client):
         os.kill(self.worker(client), signal.SIGKILL)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import desketch as ds
-from desketch.cli import train_run as command
+from desketch.api import configured as command
 from desketch.errors import PrivacyError, PrivacyWarning, RunError
 from desketch.fed import run
 from desketch.fed.client import NOT_FINITE

@@ -73,6 +73,7 @@ def client(number, store=None, seed=0):
 
 def play(session, nodes, *, asked=None, train=True):
     """One round over function calls; ``nodes`` maps a node id to anything with ``answer``."""
+    session.identities.connected(nodes)
     for node in asked if asked is not None else nodes:
         for _ in range(3):
             if session.receive(node, nodes[node].answer(session.order(node, train=train))) is not Outcome.AGAIN:

@@ -6,8 +6,8 @@ import json
 
 import numpy as np
 import pytest
-from desketch.cli.train_run import train_run
 
+from desketch.api.configured import train_run
 from desketch.errors import ConfigError
 from desketch.fed.secrecy import COHORT_FIELDS, _missed
 from desketch.privacy.mechanisms import SketchClipClients

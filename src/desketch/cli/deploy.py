@@ -27,7 +27,9 @@ def deploy(
     model: str | None = typer.Option(None, help="softmax, mlp:H, mlp-tanh:H, cnn, lenet, gpt:LxW or module:function."),
     host: str = typer.Option("127.0.0.1", help="Address of the SuperLink as its nodes see it."),
     port: int = typer.Option(8000, help="Port of the SuperLink."),
-    secure: bool = typer.Option(False, "--secure", help="TLS and node authentication; keys are made here, now."),
+    secure: bool = typer.Option(
+        False, "--secure", help="Only the listed nodes get in: a front with certificates made here, now; needs nginx."
+    ),
     nodes: int | None = typer.Option(None, "--try", metavar="N", help="Start a SuperLink and N SuperNodes and train."),
     json_to: str | None = typer.Option(None, "--json", help="Write the rounds to a file, or to stdout with -."),
 ) -> None:
@@ -53,7 +55,7 @@ def deploy(
             return
         from desketch.integrations.flower.processes import free_port
 
-        plan = Plan(folder=place, config=settings, port=free_port(), secure=secure)
+        plan = Plan(folder=place, config=settings, port=free_port(), behind=free_port(), secure=secure)
         _finish(_try(plan, quiet=json_to == "-"), plan, json_to)
 
 
@@ -115,5 +117,7 @@ def _show(plan: Any) -> None:
         console.print(f"  {plan.folder / name}", highlight=False, soft_wrap=True)
     if plan.secure:
         console.print(
-            "Keys were made in keys/: give each node ca.pem and its own pair, keep the rest.", highlight=False
+            "Keys were made in keys/: give each node ca.pem and the four files with its name, keep the rest. "
+            "1, 2 and 4 run on the server, which needs nginx (apt-get install nginx-light).",
+            highlight=False,
         )

@@ -90,8 +90,9 @@ class Agreement:
         """Read `to_json`; anything else is refused."""
         try:
             facts = json.loads(data)
+            _check_types(facts)
             return cls(**{**facts, "wire": Wire(**facts["wire"]), "app": WrappedApp(**facts["app"])})
-        except (KeyError, TypeError, ValueError, ConfigError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError, ConfigError) as error:
             raise RunError(
                 f"an agreement of {len(data)} bytes cannot be read: {error}; upgrade the older side"
             ) from None
@@ -113,3 +114,14 @@ class Agreement:
     def replica(self, w0: Tensor, channel: SketchChannel) -> Replica:
         """A replica at version 0."""
         return Replica(w0, optimizer=self.make_optimizer(), channel=channel)
+
+
+def _check_types(facts: dict[str, Any]) -> None:
+    """Refuse what JSON can hold and an agreement cannot."""
+    counts = [size for shape in facts["shapes"] for size in shape]
+    if not all(type(number) is int and number >= 0 for number in counts) or type(facts["seed"]) is not int:
+        raise TypeError("shapes and seed are whole numbers")
+    if not all(type(name) is str for name in [facts["name"], facts["optimizer"], *facts["names"]]):
+        raise TypeError("names are text")
+    if len(facts["names"]) != len(facts["shapes"]):
+        raise ValueError(f"{len(facts['names'])} names for {len(facts['shapes'])} shapes")

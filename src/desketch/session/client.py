@@ -14,19 +14,20 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
+from dataclasses import replace
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from desketch.core.tree import unpack_tree
-from desketch.errors import DesketchError, PrivacyError, RunError
+from desketch.errors import DesketchError, PrivacyError, RunError, WireError
 from desketch.fed.channel import SketchChannel
 from desketch.fed.client import Participant, encode_update
 from desketch.fed.replica import CatchUp, Replica
 from desketch.privacy.client_ledger import Terms
 from desketch.session.agreement import Agreement
-from desketch.session.protocol import NEVER, Order, Reply, State, half
+from desketch.session.protocol import NEVER, Order, Reply, State, half, strictly
 from desketch.session.store import FolderStore, Kept, MemoryStore, Store
 
 __all__ = ["ClientSession", "FolderStore", "Kept", "MemoryStore", "Store", "Trainer"]
@@ -66,9 +67,12 @@ class ClientSession:
         try:
             with self.store.sole():
                 self._refresh()
-                return self._answer(order)
+                reply = self._answer(order)
         except DesketchError as error:
-            return self._reply(order, State.FAILED, reason=f"{type(error).__name__}: {error}").pack()
+            reply = self._reply(order, State.FAILED, reason=f"{type(error).__name__}: {error}").pack()
+        if order.agreement is None:
+            return reply
+        return replace(Reply.unpack(reply), token=self.store.token).pack()  # at first contact it shows who it is
 
     def _load(self) -> None:
         kept = self.store.load()
@@ -133,11 +137,19 @@ class ClientSession:
             return True
         if order.agreement is None:
             return False
-        self._join(Agreement.from_json(order.agreement))
-        return self.agreement is not None and self.agreement.run == order.run
+        with strictly("agreement"):
+            offered = Agreement.from_json(order.agreement)
+            mine = (offered.run, offered.d) == (order.run, order.d)
+        if mine:  # else what this client has stays as it is
+            self._join(offered)
+        return mine
 
     def _join(self, agreement: Agreement) -> None:
         """Begin a run at version 0, or at `NEVER` when w0 is not known here."""
+        with strictly("agreement"):
+            channel = agreement.channel()  # refused here if it cannot be drawn, whatever the trainer makes of it
+            zeros = torch.zeros(agreement.d)
+            agreement.replica(zeros, channel)
         w0 = self.trainer.start(agreement)
         if w0 is not None and w0.numel() != agreement.d:
             raise RunError(
@@ -147,7 +159,7 @@ class ClientSession:
         if terms is None and (channel.mechanism or getattr(self.trainer.participant, "mechanism", None)):
             raise PrivacyError(f"client {self.client} has a privacy mechanism but no terms to hold it to; give it both")
         self.agreement, self._channel, self.terms = agreement, channel, terms
-        self.replica = agreement.replica(torch.zeros(agreement.d) if w0 is None else w0, self._channel)
+        self.replica = agreement.replica(zeros if w0 is None else w0, self._channel)
         self.replica.version = NEVER if w0 is None else 0
 
     def _terms(self, agreement: Agreement) -> Terms | None:
@@ -160,13 +172,21 @@ class ClientSession:
 
     def _come_up_to_date(self, order: Order) -> None:
         replica = self._replica
-        if replica.version > order.upto and self.agreement is not None:
-            self._join(self.agreement)  # the server started over: so does the client
+        if replica.version > order.upto:
+            self._join(self._deal)  # the server started over: so does the client
             replica = self._replica
         if order.checkpoint is not None:
-            replica.catch_up(CatchUp(order.since, order.upto, checkpoint=order.checkpoint))
+            with strictly("checkpoint"):
+                fresh = self._deal.replica(
+                    torch.zeros(order.d), self._channel
+                )  # a bad one leaves what is here as it is
+                fresh.catch_up(CatchUp(order.since, order.upto, checkpoint=order.checkpoint))
+            if fresh.version != order.upto:
+                raise WireError(f"checkpoint: got version {fresh.version}, expected {order.upto}")
+            self.replica = fresh
         elif NEVER < order.since <= replica.version:
-            replica.catch_up(CatchUp(order.since, order.upto, order.broadcasts))
+            with strictly("broadcasts"):
+                replica.catch_up(CatchUp(order.since, order.upto, order.broadcasts))
 
     def _reply(
         self, order: Order, state: State, *, frame: bytes | None = None, seconds: float = 0.0, reason: str = ""
@@ -188,6 +208,12 @@ class ClientSession:
     def _save(self) -> None:
         if self.agreement is not None:
             self.store.save(Kept(self.agreement.to_json(), self._replica.checkpoint(), self.ledger.serial))
+
+    @property
+    def _deal(self) -> Agreement:
+        if self.agreement is None:
+            raise RunError("this client has joined no run yet")
+        return self.agreement
 
     @property
     def _replica(self) -> Replica:

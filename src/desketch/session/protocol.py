@@ -8,27 +8,47 @@
 Order, agreement, checkpoint and status are opaque frames under a protocol key; broadcasts and updates are the frames of
 `desketch.fed`.  An order names the round, the version its broadcasts start from and lead to, and the first half of the
 SHA-256 of the server's w there; a status names the client (its own id: Flower's node ids change when a node restarts),
-its version and the same half digest, so that every pair of replicas is compared in every round.
+its version and the same half digest, so that every pair of replicas is compared in every round.  The status that
+answers an agreement also shows the client's token (`desketch.session.identity`).
+
+Whatever cannot be read, or says what no honest party says, is a `WireError` that names the field.
 """
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
+from itertools import pairwise
 
 from desketch.errors import WireError
 from desketch.keys import Key
 from desketch.wire import Header, pack, peek, split, unpack
 
-__all__ = ["DIGEST_SIZE", "Flags", "Order", "Reply", "State", "half"]
+__all__ = ["DIGEST_SIZE", "REASON_LIMIT", "TOKEN_SIZE", "Flags", "Order", "Reply", "State", "half", "strictly"]
 
 DIGEST_SIZE = 16
+TOKEN_SIZE = 16
+REASON_LIMIT = 1000  # bytes of a reason: it is for people, and goes into the log of every round
+AGREEMENT_LIMIT = 1 << 24  # bytes: names and shapes of many thousand arrays
+LONGEST = 1e7  # seconds: nobody waits four months for a client
 NEVER = -1  # the version of a client that holds no w at all
+_UNREADABLE = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    RuntimeError,  # torch's, and RecursionError
+    TypeError,
+    ValueError,
+)
 _KEY = Key(b"desketch flower protocol v1")
 _ORDER = struct.Struct(f"<BII{DIGEST_SIZE}s")
 _STATUS = struct.Struct(f"<BIi{DIGEST_SIZE}sf")
+_WITH_TOKEN = 0x80  # set in the state's byte
 
 
 class Flags(IntFlag):
@@ -52,6 +72,15 @@ class State(IntEnum):
 def half(digest: str) -> bytes:
     """The part of a SHA-256 that travels."""
     return bytes.fromhex(digest)[:DIGEST_SIZE]
+
+
+@contextmanager
+def strictly(what: str) -> Iterator[None]:
+    """Whatever goes wrong in making use of a part of a message is the message's fault: a `WireError` that names it."""
+    try:
+        yield
+    except _UNREADABLE as error:
+        raise WireError(f"{what}: cannot be used: {type(error).__name__}: {str(error)[:200]}") from error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,10 +118,23 @@ class Order:
         if len(facts) != _ORDER.size:
             raise WireError(f"order: got {len(facts)} bytes of facts, expected {_ORDER.size}")
         code, since, upto, digest = _ORDER.unpack(facts)
+        if code & ~sum(Flags):
+            raise WireError(
+                f"order: unknown flags {code:#04x}, expected some of {sum(Flags):#04x}; upgrade the older side"
+            )
+        if not since <= upto < fields.round:
+            raise WireError(f"order: round {fields.round} cannot lead from version {since} to {upto}")
         flags = Flags(code)
         agreement = _open(_next(frames), "checkpoint") if Flags.AGREEMENT in flags else None
         checkpoint = _open(_next(frames), "checkpoint") if Flags.CHECKPOINT in flags else None
+        if agreement is not None and len(agreement) > AGREEMENT_LIMIT:
+            raise WireError(f"agreement: got {len(agreement)} bytes, expected at most {AGREEMENT_LIMIT}")
         broadcasts = tuple((peek(frame).round, bytes(frame)) for frame in frames)
+        rounds = [since, *(t for t, _ in broadcasts), upto + 1]
+        if any(one >= other for one, other in pairwise(rounds)):
+            raise WireError(
+                f"broadcasts: got rounds {rounds[1:-1][:5]}, expected ascending ones in {since + 1}..{upto}"
+            )
         order = cls(
             run=fields.run,
             d=fields.d,
@@ -124,10 +166,13 @@ class Reply:
     seconds: float = 0.0
     frame: bytes | None = None
     reason: str = ""
+    token: bytes = b""
 
     def pack(self) -> bytes:
-        """The reply as bytes."""
-        facts = _STATUS.pack(self.state, self.client, self.version, self.digest, self.seconds) + self.reason.encode()
+        """The reply as bytes; a reason that is too long loses its end."""
+        code = self.state | (_WITH_TOKEN if self.token else 0)
+        facts = _STATUS.pack(code, self.client, self.version, self.digest, self.seconds) + self.token
+        facts += self.reason.encode(errors="replace")[:REASON_LIMIT]
         return _envelope(self.run, self.d, self.t, "update", facts) + (self.frame or b"")
 
     @classmethod
@@ -138,6 +183,16 @@ class Reply:
         if len(facts) < _STATUS.size:
             raise WireError(f"status: got {len(facts)} bytes of facts, expected at least {_STATUS.size}")
         code, client, version, digest, seconds = _STATUS.unpack_from(facts)
+        at = _STATUS.size + (TOKEN_SIZE if code & _WITH_TOKEN else 0)
+        token, reason, code = facts[_STATUS.size : at], facts[at:], code & ~_WITH_TOKEN
+        if len(facts) < at:
+            raise WireError(f"status: got {len(token)} bytes of a token, expected {TOKEN_SIZE}")
+        if len(reason) > REASON_LIMIT:
+            raise WireError(f"status: got a reason of {len(reason)} bytes, expected at most {REASON_LIMIT}")
+        if not (math.isfinite(seconds) and 0 <= seconds <= LONGEST):
+            raise WireError(f"status: got {seconds:g} seconds, expected 0 to {LONGEST:g}")
+        if version < NEVER:
+            raise WireError(f"status: got version {version}, expected {NEVER} or more")
         if code not in State.__members__.values():
             raise WireError(f"status: unknown state {code}, expected one of {[int(state) for state in State]}")
         return cls(
@@ -150,7 +205,8 @@ class Reply:
             digest=digest,
             seconds=seconds,
             frame=bytes(memoryview(data)[len(head) :]) or None,
-            reason=facts[_STATUS.size :].decode(errors="replace"),
+            reason=reason.decode(errors="replace"),
+            token=token,
         )
 
 

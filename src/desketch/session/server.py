@@ -1,8 +1,8 @@
 """ServerSession: the server's half of the protocol, bytes in and bytes out, whatever carries them.
 
-It knows which client sits at which node and what version each client confirmed (never what it was merely sent), writes
-its whole state atomically after every round and after every privacy charge, and resumes from it.  A reply is counted
-once: by message, by client and by round.
+It knows which client sits at which node (`Identities` decides who may be which) and what version each client confirmed
+(never what it was merely sent), writes its whole state atomically after every round and after every privacy charge, and
+resumes from it.  A reply is counted once: by message, by client and by round.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ from desketch.fed.secrecy import public_facts
 from desketch.fed.server import Server
 from desketch.privacy.book import LedgerBook
 from desketch.session.agreement import Agreement
+from desketch.session.identity import Identities
 from desketch.session.protocol import NEVER, Order, Reply, State, half
+from desketch.session.replay import copied_from, maker
 
 __all__ = ["Outcome", "RoundReport", "ServerSession"]
 
@@ -83,6 +85,7 @@ class _Tally:
     greeted: set[int] = field(default_factory=set)  # nodes that were sent any order
     asked: set[int] = field(default_factory=set)  # nodes that were to train
     heard: set[int] = field(default_factory=set)
+    answered: set[int] = field(default_factory=set)  # clients of which a reply was taken in
     frames: dict[int, bytes] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     bytes_up: int = 0
@@ -101,10 +104,13 @@ class ServerSession:
         folder: Path | None = None,
         privacy: Privacy | None = None,
         average: Average | None = None,
+        identities: Identities | None = None,
     ) -> None:
         self.agreement, self.privacy, self.average = agreement, privacy, average or Average()
+        self.identities = identities or Identities()
         self.spent_budget = False
         channel = agreement.channel(privacy.sketch if privacy else None)
+        self._channel = channel
         self.server = Server(w0, optimizer=agreement.make_optimizer(), channel=channel)
         self.clients: dict[int, int] = {}  # node -> client
         self._path = folder / "checkpoint" if folder else None
@@ -180,9 +186,11 @@ class ServerSession:
         try:
             reply = Reply.unpack(data)
             self._check(node, reply)
+            self._keep_from_copying(reply)
         except WireError as error:
             return self.refuse(node, str(error))
         self.clients[node] = reply.client
+        self._tally.answered.add(reply.client)
         if reply.state is State.STRANGER:
             del self.clients[node]  # the next order then brings the agreement
             return Outcome.AGAIN
@@ -198,7 +206,7 @@ class ServerSession:
 
     def homes(self, nodes: Iterable[int]) -> list[int]:
         """Those of the nodes to ask: where two stand for one client, the newer (a restarted node has a new id)."""
-        among = list(nodes)
+        among = [node for node in nodes if self.identities.may_be_somebody(node)]
         known = set(among)
         newest = {client: node for node, client in self.clients.items() if node in known}  # in order of arrival
         return [node for node in among if newest.get(self.clients.get(node, NEVER), node) == node]
@@ -213,6 +221,7 @@ class ServerSession:
         """Average what arrived, apply it, write the state, and begin the next round."""
         step: ServerStep = self.server.step(self.frames)  # sorted: the sum must not depend on who was faster
         self.average.add(self.w)
+        self.identities.close(self._tally.asked, self._tally.answered)
         tally, self._tally = self._tally, _Tally()
         self.save()
         return RoundReport(
@@ -247,7 +256,8 @@ class ServerSession:
     def save(self) -> None:
         """Write the state to the folder, if there is one, atomically; the state before it stays beside it."""
         if self._path is not None:
-            save_checkpoint(self._path, self.state_dict(), t=self.t, identity=self._identity)
+            state = {"identities": self.identities.state_dict(), **self.state_dict()}
+            save_checkpoint(self._path, state, t=self.t, identity=self._identity)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that is needed to go on bit for bit."""
@@ -267,7 +277,9 @@ class ServerSession:
         later = ("metrics.jsonl", "privacy.json", "server.safetensors")  # written after a checkpoint, or long ago
         if not has_checkpoint(self._path) and not any(self._path.with_name(name).exists() for name in later):
             return False
-        self.load_state_dict(load_checkpoint(self._path, identity=self._identity))
+        state = load_checkpoint(self._path, identity=self._identity)
+        self.identities.load_state_dict(state.get("identities", {}))
+        self.load_state_dict(state)
         return True
 
     @property
@@ -285,10 +297,27 @@ class ServerSession:
                 raise WireError(f"{name}: got {got}, expected {expected}")
         if node not in (self._tally.asked if reply.state is State.TRAINED else self._tally.greeted):
             raise WireError("sender: this node was not asked in this round")
+        if reply.version > self.t:
+            raise WireError(f"version: got {reply.version}, expected at most {self.t}")
+        self.identities.admit(node, reply.client, reply.token)
         if reply.client in self._tally.frames:
             raise WireError(f"client: {reply.client} already answered in this round")
         if reply.state in (State.TRAINED, State.SYNCED) and reply.digest != half(self.server.replica.digest()):
             raise WireError("digest: the client's weights are not the server's")
 
+    def _keep_from_copying(self, reply: Reply) -> None:
+        """Refuse a frame that repeats another client's in this round, whichever of the two came first."""
+        frames = self._tally.frames
+        if reply.state is not State.TRAINED or not reply.frame:
+            return
+        other = copied_from(self._channel, reply.t, reply.frame, frames)
+        if other is None:
+            return
+        if maker(self._channel, reply.t, reply.frame, other, reply.client) == other:
+            raise WireError(f"frame: the bytes of client {other}'s frame in this round; a copy")
+        del frames[other]
+        self._tally.refused[f"client {other}"] = f"frame: the bytes of client {reply.client}'s frame; a copy"
+
     def _label(self, node: int) -> str:
-        return f"client {self.clients[node]}" if node in self.clients else f"node {node}"
+        client = self.identities.owner(node)
+        return f"node {node}" if client is None else f"client {client}"

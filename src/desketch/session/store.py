@@ -10,10 +10,12 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +24,7 @@ from desketch.core.locks import sole_writer
 from desketch.core.tree import pack_tree, unpack_tree
 from desketch.errors import DesketchError, InputError, PrivacyError, RunError
 from desketch.privacy.client_ledger import ClientLedger, Limits
+from desketch.session.protocol import TOKEN_SIZE
 
 __all__ = ["FolderStore", "Kept", "MemoryStore", "Store"]
 
@@ -62,6 +65,11 @@ class Store(ABC):
     def sole(self) -> Iterator[None]:
         """Keep other processes of the same client out for the block."""
         yield
+
+    @cached_property
+    def token(self) -> bytes:
+        """What shows that this client is the one that was here before."""
+        return os.urandom(TOKEN_SIZE)
 
 
 class MemoryStore(Store):
@@ -128,6 +136,20 @@ class FolderStore(Store):
         """Hold the folder."""
         with sole_writer(self.folder, name="client.lock"):
             yield
+
+    @cached_property
+    def token(self) -> bytes:
+        """The token in the client's folder, made when first needed."""
+        path = self.folder / "token"
+        try:
+            known = path.read_bytes()
+        except OSError:
+            known = b""
+        if len(known) != TOKEN_SIZE:
+            known = os.urandom(TOKEN_SIZE)
+            write_durably(path, known)
+            path.chmod(0o600)
+        return known
 
     def _read(self, path: Path, limits: Limits | None) -> ClientLedger:
         try:

@@ -62,9 +62,11 @@ def test_there_is_a_script_for_every_process_and_none_phones_home(tmp_path):
     deployment = plan(tmp_path, secure=True)
     deployment.write()
     scripts = {path.name: path.read_text() for path in deployment.folder.glob("*.sh")}
-    assert set(scripts) == {"1-superlink.sh", "2-register-nodes.sh", "3-node-0.sh", "3-node-1.sh", "4-run.sh"}
+    nodes = {"3-node-0.sh", "3-node-1.sh"}
+    assert set(scripts) == {"1-superlink.sh", "2-register-nodes.sh", "2-front.sh", *nodes, "4-run.sh"}
     for text in scripts.values():
         assert "FLWR_TELEMETRY_ENABLED=0" in text
+        assert "umask 077" in text
         assert "FLWR_DISABLE_UPDATE_CHECK=1" in text
     assert "--enable-supernode-auth" in scripts["1-superlink.sh"]
     assert "while true" in scripts["3-node-0.sh"]

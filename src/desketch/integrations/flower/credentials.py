@@ -1,38 +1,55 @@
 """Keys and certificates of one deployment, made on the user's machine and left in the user's folder.
 
-A certificate authority of this deployment's own signs the SuperLink's certificate; every SuperNode has an ECDSA P-384
-key pair, whose public half is registered with the SuperLink.  Private keys are readable by their owner only.
+A certificate authority of this deployment's own signs one certificate for the server and one for each node, and its key
+is forgotten: nobody can be added later, so whoever holds a certificate is one of the listed parties.  A node has two
+private keys: its certificate's (``NODE.crt``, ``NODE.crt.key``), with which it opens connections, and an ECDSA P-384
+pair (``NODE.key``, ``NODE.pub``), with which its SuperNode signs requests.  Only their owner can read private keys.
 """
 
 from __future__ import annotations
 
+import base64
 import datetime
 import ipaddress
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-__all__ = ["make_node_key", "make_server_certificate"]
+from desketch.errors import RunError
+
+__all__ = ["header_of", "make_credentials", "make_loopback_certificate", "make_node_key"]
 
 _VALID = datetime.timedelta(days=365)
+_LEAF = x509.BasicConstraints(ca=False, path_length=None)
 
 
-def make_server_certificate(folder: Path, host: str) -> None:
-    """Write ``ca.pem``, ``server.pem`` and ``server.key``; the authority's own key is used once and not kept."""
-    authority, server = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
-    issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "desketch deployment authority")])
+def make_credentials(folder: Path, host: str, nodes: Iterable[str]) -> None:
+    """Write ``ca.pem``, the server's pair and every node's two pairs; what is complete already is kept."""
+    listed = list(nodes)
+    wanted = [folder / name for name in ("ca.pem", "server.pem", "server.key")]
+    wanted += [folder / f"{node}{end}" for node in listed for end in (".key", ".pub", ".crt", ".crt.key")]
+    missing = [path.name for path in wanted if not path.exists()]
+    if not missing:
+        return
+    if (folder / "ca.pem").exists():
+        raise RunError(
+            f"{folder} has keys of another deployment: {', '.join(missing[:4])} missing, and its authority's key was "
+            "not kept; choose another folder, or delete this one's keys and give every node its new ones"
+        )
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    authority = ec.generate_private_key(ec.SECP384R1())
+    issuer = _name("desketch deployment authority")
     ca = _certificate(issuer, issuer, authority.public_key(), authority, x509.BasicConstraints(ca=True, path_length=0))
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host)])
-    leaf = x509.BasicConstraints(ca=False, path_length=None)
-    certificate = _certificate(name, issuer, server.public_key(), authority, leaf, _alternative(host))
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "ca.pem").write_bytes(ca.public_bytes(serialization.Encoding.PEM))
-    (folder / "server.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    _write_private(folder / "server.key", _pem(server, serialization.PrivateFormat.PKCS8))
+    _issue(folder / "server.pem", folder / "server.key", host, issuer, authority, _alternative(host))
+    for node in listed:
+        make_node_key(folder, node)
+        _issue(folder / f"{node}.crt", folder / f"{node}.crt.key", node, issuer, authority)
+    (folder / "ca.pem").write_bytes(ca.public_bytes(serialization.Encoding.PEM))  # last: it says that all is there
 
 
 def make_node_key(folder: Path, node: str) -> None:
@@ -42,6 +59,41 @@ def make_node_key(folder: Path, node: str) -> None:
     _write_private(folder / f"{node}.key", _pem(key, serialization.PrivateFormat.OpenSSH))
     public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     (folder / f"{node}.pub").write_bytes(public + b"\n")
+
+
+def make_loopback_certificate(folder: Path) -> tuple[Path, Path]:
+    """A certificate for 127.0.0.1 that signs itself, and its key: what two processes of one machine need."""
+    key, name = ec.generate_private_key(ec.SECP384R1()), _name("desketch tunnel")
+    certificate = _certificate(name, name, key.public_key(), key, _LEAF, _alternative("127.0.0.1"))
+    _write_private(folder / "loopback.key", _pem(key, serialization.PrivateFormat.PKCS8))
+    (folder / "loopback.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    return folder / "loopback.pem", folder / "loopback.key"
+
+
+def header_of(public: Path) -> str:
+    """A node's public key as its SuperNode states it in the header of every request."""
+    key = serialization.load_ssh_public_key(public.read_bytes())
+    pem = key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return base64.b64encode(pem).decode("ascii")
+
+
+def _issue(
+    certificate: Path,
+    key: Path,
+    name: str,
+    issuer: x509.Name,
+    authority: ec.EllipticCurvePrivateKey,
+    alternative: x509.SubjectAlternativeName | None = None,
+) -> None:
+    """A pair signed by the authority: a server's if it has addresses, else a client's."""
+    own = ec.generate_private_key(ec.SECP384R1())
+    signed = _certificate(_name(name), issuer, own.public_key(), authority, _LEAF, alternative)
+    certificate.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+    _write_private(key, _pem(own, serialization.PrivateFormat.PKCS8))
+
+
+def _name(common: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
 
 
 def _certificate(
@@ -68,6 +120,9 @@ def _certificate(
     )
     if alternative is not None:
         builder = builder.add_extension(alternative, critical=False)
+    if not constraints.ca:  # a node's certificate must not pass for the server's, nor the server's for a node's
+        use = ExtendedKeyUsageOID.SERVER_AUTH if alternative else ExtendedKeyUsageOID.CLIENT_AUTH
+        builder = builder.add_extension(x509.ExtendedKeyUsage([use]), critical=False)
     return builder.sign(signer, hashes.SHA384())
 
 

@@ -1,4 +1,7 @@
-"""A deployment as a folder: the project, the keys if it is secured, and one script for every process.
+"""A deployment as a folder: the project, the keys and the front if it is secured, and one script for every process.
+
+A secure one lets in exactly the listed parties: its SuperLink listens on loopback, the front (`front`) on the network,
+a node comes through its tunnel (`tunnel`), and who each node is was settled when it was enrolled (`enrol`).
 
 Scripts of nodes start their SuperNode again when it ends: with authentication, Flower refuses a node that comes back
 within a minute of vanishing, and accepts it later.
@@ -9,7 +12,8 @@ from __future__ import annotations
 import json
 import shlex
 import signal
-import subprocess
+import socket
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,24 +21,45 @@ from pathlib import Path
 from typing import Any
 
 from desketch.errors import RunError
+from desketch.integrations.flower import front
+from desketch.integrations.flower.enrol import ENROLLED, enrol, with_flwr
 from desketch.integrations.flower.processes import Deployment, flower_environment, tool
 from desketch.integrations.flower.project import write_flower_home, write_project
 from desketch.tasks.config import RunConfig
 
-__all__ = ["Plan", "try_out", "wait_for_superlink"]
+__all__ = ["Plan", "start", "try_out", "wait_for_superlink"]
 
+_NGINX = [
+    'PATH="$PATH:/usr/sbin:/usr/local/sbin"',
+    "command -v nginx >/dev/null || {",
+    '  echo "nginx is missing: without it nobody can reach the SuperLink; apt-get install nginx-light" >&2; exit 1; }',
+]
 _SWITCHES = ("FLWR_TELEMETRY_ENABLED", "FLWR_DISABLE_UPDATE_CHECK", "FLWR_SUPEREXEC_TASK_POLL_INTERVAL")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Where a run's processes live and how they trust one another."""
+    """Where a run's processes live and how they trust one another.
+
+    ``host`` and ``port`` are what nodes connect to; ``behind`` is the port of a secure SuperLink on loopback.
+    """
 
     folder: Path
     config: RunConfig
     host: str = "127.0.0.1"
     port: int = 8000
     secure: bool = False
+    behind: int = 0
+
+    @property
+    def superlink(self) -> tuple[str, int]:
+        """Where the SuperLink itself listens."""
+        return ("127.0.0.1", self.behind or self.port + 1000) if self.secure else (self.host, self.port)
+
+    @property
+    def names(self) -> list[str]:
+        """The listed nodes."""
+        return [f"node-{client}" for client in range(self.config.clients)]
 
     @property
     def project(self) -> Path:
@@ -43,23 +68,43 @@ class Plan:
 
     @property
     def keys(self) -> Path:
-        """Certificates and keys; copy to a node only ``ca.pem`` and its own pair."""
+        """Certificates and keys; copy to a node only ``ca.pem`` and the four files with its name."""
         return self.folder / "keys"
+
+    @property
+    def front(self) -> Path:
+        """The front's configuration and logs."""
+        return self.folder / "front"
 
     def write(self, **extra: float | int) -> None:
         """Write everything a deployment needs; existing keys are kept."""
-        settings = self.config.model_copy(update={"out": self.config.out or str((self.folder / "server").resolve())})
-        write_project(self.project, settings, {"min_nodes": self.config.clients, **extra})
-        address = f"{self.host}:{self.port}"
-        write_flower_home(self.folder / "flwr", address, self.keys.resolve() / "ca.pem" if self.secure else None)
-        if self.secure and not (self.keys / "ca.pem").exists():
-            from desketch.integrations.flower.credentials import make_node_key, make_server_certificate
-
-            make_server_certificate(self.keys, self.host)
-            for client in range(self.config.clients):
-                make_node_key(self.keys, f"node-{client}")
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        out = self.config.out or str((self.folder / "server").resolve())
+        Path(out).mkdir(parents=True, exist_ok=True, mode=0o700)
+        settings: dict[str, Any] = {"min_nodes": self.config.clients, **extra}
+        if self.secure:
+            settings["enrolled"] = str((self.folder / ENROLLED).resolve())
+        write_project(self.project, self.config.model_copy(update={"out": out}), settings)
+        address, port = self.superlink
+        certificate = self.keys.resolve() / "ca.pem" if self.secure else None
+        write_flower_home(self.folder / "flwr", f"{address}:{port}", certificate)
+        if self.secure:
+            self._write_front()
         for name, (command, again) in self.commands().items():
             self._write_script(name, command, again)
+
+    def _write_front(self) -> None:
+        from desketch.integrations.flower.credentials import header_of, make_credentials
+
+        make_credentials(self.keys, self.host, self.names)
+        front.write_front(
+            self.front.resolve(),
+            credentials=self.keys.resolve(),
+            keys={name: header_of(self.keys / f"{name}.pub") for name in self.names},
+            address=self.host,
+            port=self.port,
+            behind=self.superlink[1],
+        )
 
     def superlink_options(self) -> list[str]:
         """How the SuperLink is trusted."""
@@ -70,29 +115,34 @@ class Plan:
         return [*options, "--ssl-keyfile", str(keys / "server.key"), "--enable-supernode-auth"]
 
     def node_options(self, client: int) -> list[str]:
-        """How a SuperNode trusts the SuperLink and proves itself."""
+        """How a SuperNode proves itself."""
         if not self.secure:
             return ["--insecure"]
-        keys = self.keys.resolve()
-        pair = ["--auth-supernode-private-key", str(keys / f"node-{client}.key")]
-        pair += ["--auth-supernode-public-key", str(keys / f"node-{client}.pub")]
-        return ["--root-certificates", str(keys / "ca.pem"), *pair]
+        return ["--auth-supernode-private-key", str(self.keys.resolve() / f"node-{client}.key")]
 
-    def registrations(self) -> list[list[str]]:
-        """Commands that make the nodes known to the SuperLink."""
-        keys = [self.keys.resolve() / f"node-{client}.pub" for client in range(self.config.clients)]
-        return [["flwr", "supernode", "register", str(key), "desketch"] for key in keys] if self.secure else []
+    def tunnel(self, client: int, python: str = "python3") -> list[str]:
+        """What a SuperNode of a secure deployment is started by."""
+        if not self.secure:
+            return []
+        keys = self.keys.resolve()
+        options = ["--to", f"{self.host}:{self.port}", "--authority", str(keys / "ca.pem")]
+        options += ["--certificate", str(keys / f"node-{client}.crt"), "--"]
+        return [python, "-m", "desketch.integrations.flower.tunnel", *options]
 
     def commands(self) -> dict[str, tuple[list[list[str]], bool]]:
         """Script name -> (its commands, whether to start them again when they end)."""
-        link = ["flower-superlink", *self.superlink_options(), "--host", self.host, "--port", str(self.port)]
+        address, port = self.superlink
+        link = ["flower-superlink", *self.superlink_options(), "--host", address, "--port", str(port)]
         link += ["--disable-runtime-dependency-installation", "--database", "superlink.db"]
         table: dict[str, tuple[list[list[str]], bool]] = {"1-superlink.sh": ([link], False)}
         if self.secure:
-            table["2-register-nodes.sh"] = (self.registrations(), False)
+            table["2-register-nodes.sh"] = ([["python3", "-m", "desketch.integrations.flower.enrol", "."]], False)
+            start = ["nginx", "-p", "front", "-e", "error.log", "-c", "nginx.conf"]
+            table["2-front.sh"] = ([start], False)
         for client in range(self.config.clients):
             state = (self.folder / f"client-{client}").resolve()
-            node = ["flower-supernode", *self.node_options(client), "--superlink", f"{self.host}:{self.port}"]
+            node = [*self.tunnel(client), "flower-supernode", *self.node_options(client)]
+            node += [] if self.secure else ["--superlink", f"{self.host}:{self.port}"]
             node += ["--port", str(self.port + 1001 + client), "--node-config"]
             node += [f'partition-id={client} num-partitions={self.config.clients} state-folder="{state}"']
             table[f"3-node-{client}.sh"] = ([node], True)
@@ -101,10 +151,11 @@ class Plan:
 
     def _write_script(self, name: str, commands: list[list[str]], again: bool) -> None:
         environment = flower_environment(Path("flwr"))
-        lines = ["#!/bin/sh", "# written by desketch deploy", 'cd "$(dirname "$0")" || exit 1']
+        lines = ["#!/bin/sh", "# written by desketch deploy", "umask 077", 'cd "$(dirname "$0")" || exit 1']
         lines += [f"export {switch}={environment[switch]}" for switch in _SWITCHES]
         lines.append('export FLWR_HOME="$PWD/flwr"')
         for command in commands:
+            lines += _NGINX if command[0] == "nginx" else []
             text = shlex.join(command)
             lines.append(f"while true; do {text}; sleep 10; done" if again else text)
         path = self.folder / name
@@ -119,14 +170,11 @@ def try_out(
     minutes: float = 60.0,
 ) -> list[dict[str, Any]]:
     """Start everything on loopback, train, stop everything; returns the rounds' rows."""
+    if plan.secure:
+        front.nginx()  # refused here, before anything is written
     plan.write()
-    with Deployment(plan.folder.resolve(), plan.host, plan.port) as deployment:
-        deployment.start_superlink(*plan.superlink_options())
-        wait_for_superlink(deployment)
-        for command in plan.registrations():
-            _register(deployment, command)
-        for client in range(plan.config.clients):
-            deployment.start_node(client, plan.config.clients, *plan.node_options(client))
+    with Deployment(plan.folder.resolve(), *plan.superlink) as deployment:
+        start(deployment, plan)
         deployment.start_run(plan.project.resolve())
         rows: list[dict[str, Any]] = []
         for row in follow(deployment, plan, minutes):
@@ -155,24 +203,31 @@ def follow(deployment: Deployment, plan: Plan, minutes: float) -> Iterator[dict[
         time.sleep(0.2)
 
 
+def start(deployment: Deployment, plan: Plan) -> None:
+    """Start the SuperLink, the front and the nodes of a plan on this machine."""
+    deployment.start_superlink(*plan.superlink_options())
+    wait_for_superlink(deployment)
+    if plan.secure:
+        enrol(plan.folder.resolve(), plan.config.clients, with_flwr(flower_environment(deployment.home), tool("flwr")))
+        deployment.start_front(plan.front.resolve() / "nginx.conf")
+        _wait(deployment, "front", plan.host, plan.port)
+    for client in range(plan.config.clients):
+        tunnel = plan.tunnel(client, sys.executable)
+        deployment.start_node(client, plan.config.clients, *plan.node_options(client), tunnel=tunnel)
+
+
 def wait_for_superlink(deployment: Deployment) -> None:
     """Wait until the SuperLink accepts connections."""
-    import socket
+    _wait(deployment, "superlink", deployment.address, deployment.port)
 
+
+def _wait(deployment: Deployment, name: str, address: str, port: int) -> None:
     deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and deployment.running("superlink"):
+    while time.monotonic() < deadline and deployment.running(name):
         try:
-            socket.create_connection((deployment.address, deployment.port), timeout=1).close()
+            socket.create_connection((address, port), timeout=1).close()
             return
         except OSError:
             time.sleep(0.1)
-    tail = deployment.log("superlink").read_text(errors="replace")[-2000:]
-    raise RunError(f"the SuperLink did not start; its log ends with:\n{tail}")
-
-
-def _register(deployment: Deployment, command: list[str]) -> None:
-    done = subprocess.run(
-        [tool(command[0]), *command[1:]], env=flower_environment(deployment.home), capture_output=True, text=True
-    )
-    if done.returncode:
-        raise RunError(f"a node could not be registered: {done.stdout[-500:]}{done.stderr[-500:]}")
+    tail = deployment.log(name).read_text(errors="replace")[-2000:]
+    raise RunError(f"the {name} did not start; its log ends with:\n{tail}")

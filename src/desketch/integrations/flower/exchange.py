@@ -116,7 +116,7 @@ class Exchange:
         if not (self.newcomers and self._pending) or time.monotonic() < self._looked + _LOOK_SECONDS:
             return []
         self._looked = time.monotonic()
-        return sorted(set(self.grid.get_node_ids()) - set(self._tries))
+        return self.session.homes(sorted(set(self.grid.get_node_ids()) - set(self._tries)))
 
 
 def message(session: ServerSession, node: int, ask: Ask, seconds: float) -> Message:

@@ -21,11 +21,13 @@ from desketch.fed.iterates import make_average
 from desketch.fed.mechanism import Privacy
 from desketch.fed.rounds import Observer
 from desketch.fed.tensor_client import tensor_clients
+from desketch.integrations.flower.enrol import read_enrolled
 from desketch.privacy.client_ledger import Terms
 from desketch.privacy.events import Event
 from desketch.privacy.mechanisms import NoisySteps, SketchClipClients, SketchClipExamples
 from desketch.session.agreement import Agreement
 from desketch.session.client import ClientSession, FolderStore
+from desketch.session.identity import Identities
 from desketch.session.server import ServerSession
 from desketch.tasks.config import RunConfig
 from desketch.tasks.federation import Setup, prepare
@@ -35,6 +37,7 @@ __all__ = ["ConfiguredTrainer", "client_session", "read_settings", "serve", "ser
 
 # settings of the Flower project itself, which are not part of a run's configuration
 EXTRA: dict[str, float] = {"round_timeout": 300.0, "min_nodes": 1}
+ENROLLED = "enrolled"  # the file that says which node is which client, in a secure deployment
 
 
 def read_settings(flat: Mapping[str, Any]) -> tuple[RunConfig, dict[str, float]]:
@@ -42,7 +45,7 @@ def read_settings(flat: Mapping[str, Any]) -> tuple[RunConfig, dict[str, float]]
     extra = {name: float(flat.get(name, default)) for name, default in EXTRA.items()}
     nested: dict[str, Any] = {}
     for name, value in flat.items():
-        if name in EXTRA:
+        if name in EXTRA or name == ENROLLED:
             continue
         *path, last = name.split(".")
         place = nested
@@ -112,7 +115,9 @@ def client_session(flat: Mapping[str, Any], client: int, folder: Path) -> Client
     return ClientSession(client, ConfiguredTrainer(setup, client), FolderStore(folder))
 
 
-def server_session(setup: Setup, folder: Path | None = None) -> ServerSession:
+def server_session(
+    setup: Setup, folder: Path | None = None, enrolled: Mapping[int, int] | None = None
+) -> ServerSession:
     """The server of a configured run; with a folder it keeps its state there and resumes from it."""
     average = setup.config.average
     if average == "local":
@@ -123,6 +128,7 @@ def server_session(setup: Setup, folder: Path | None = None) -> ServerSession:
         folder=folder,
         privacy=setup.privacy(),
         average=make_average(average),
+        identities=Identities(setup.config.clients, enrolled),
     )
 
 
@@ -130,8 +136,9 @@ def serve(grid: Any, flat: Mapping[str, Any], folder: Path) -> None:
     """Run the server of a Flower project over a grid; ``folder`` ends as a run folder with model and report."""
     config, extra = read_settings(flat)
     setup = prepare(config)
+    enrolled = read_enrolled(Path(str(flat[ENROLLED]))) if ENROLLED in flat else None
     with sole_writer(folder):  # before its state is read
-        session = server_session(setup, folder)
+        session = server_session(setup, folder, enrolled)
         serve_session(grid, setup, session, folder=folder, nodes=extra["min_nodes"], seconds=extra["round_timeout"])
         config.save(folder / "config.yaml")
         rows = read_rows(folder / "metrics.jsonl").rows

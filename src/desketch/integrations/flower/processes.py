@@ -1,8 +1,9 @@
 """Flower's processes on this machine: started here, stopped here, by pid and nothing else.
 
-Each process leads a group of its own, so that stopping it also stops what it started (Flower's executors and apps); a
-client's resident worker leaves its pid in the client's folder and is stopped by it.  Nothing is sent to the outside:
-telemetry, update checks and usage statistics are switched off.
+Each process leads a group of its own, so that stopping it also stops what it started (Flower's executors and apps).
+Its pid stays its own until it was stopped, since nobody reaps it before.  A client's resident worker leaves its pid and
+the moment it started in the client's folder, and is stopped only if both still belong to it.  What the processes write
+is their user's alone.  Nothing is sent to the outside: telemetry, update checks and usage statistics are switched off.
 """
 
 from __future__ import annotations
@@ -14,15 +15,19 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from desketch.errors import RunError
+from desketch.integrations.flower.front import nginx
+from desketch.integrations.flower.resident import MODULE, started
 
-__all__ = ["Deployment", "flower_environment", "free_port", "tool"]
+__all__ = ["Deployment", "flower_environment", "free_port", "stop_worker", "tool"]
 
 Prefix = Sequence[str]
+PRIVATE = 0o077  # the umask of every process: state, database and logs are their user's alone
 
 
 def flower_environment(home: Path) -> dict[str, str]:
@@ -75,6 +80,7 @@ class Deployment:
     def __post_init__(self) -> None:
         self.port = self.port or free_port()
         self.home = self.folder / "flwr"
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.home.mkdir(parents=True, exist_ok=True)
 
     def __enter__(self) -> Deployment:
@@ -92,16 +98,17 @@ class Deployment:
         command += ["--database", str(self.folder / "superlink.db")] if self.database else []
         self._start("superlink", command)
 
-    def start_node(self, client: int, clients: int, *options: str) -> None:
-        """Start (or start again) the SuperNode of a client."""
+    def start_front(self, configuration: Path) -> None:
+        """Start (or start again) the nginx that stands before a secure SuperLink."""
+        command = [nginx(), "-p", str(configuration.parent), "-e", str(configuration.parent / "error.log")]
+        self._start("front", [*command, "-c", str(configuration)])
+
+    def start_node(self, client: int, clients: int, *options: str, tunnel: Prefix = ()) -> None:
+        """Start (or start again) the SuperNode of a client, behind its tunnel if it has one."""
         state = self.folder / f"client-{client}"
         config = f'partition-id={client} num-partitions={clients} state-folder="{state}"'
-        command = [
-            tool("flower-supernode"),
-            *(options or ("--insecure",)),
-            "--superlink",
-            f"{self.address}:{self.port}",
-        ]
+        command = [*tunnel, tool("flower-supernode"), *(options or ("--insecure",))]
+        command += [] if tunnel else ["--superlink", f"{self.address}:{self.port}"]
         command += ["--port", str(free_port()), "--node-config", config]
         self._start(f"node {client}", command)
 
@@ -115,22 +122,23 @@ class Deployment:
 
     def running(self, name: str) -> bool:
         """Whether a process is alive."""
-        return name in self.processes and self.processes[name].poll() is None
+        return name in self.processes and not _ended(self.processes[name])
 
     def stop(self, name: str, sign: int = signal.SIGTERM) -> None:
         """Stop a process and its group: asked politely first, then killed."""
         process = self.processes.pop(name, None)
         if process is None:
             return
-        _signal_group(process.pid, sign)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=10)
-        _signal_group(process.pid, signal.SIGKILL)
+        _signal_group(process, sign)
+        deadline = time.monotonic() + 10
+        while not _ended(process) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        _signal_group(process, signal.SIGKILL)
         process.wait()
 
     def _start(self, name: str, command: list[str]) -> None:
         self.stop(name)
-        with self.log(name).open("ab") as log:
+        with os.fdopen(os.open(self.log(name), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
             self.processes[name] = subprocess.Popen(
                 [*self.wrap.get(name, ()), *command],
                 env=flower_environment(self.home),
@@ -139,15 +147,47 @@ class Deployment:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                umask=PRIVATE,
             )
 
     def _stop_workers(self) -> None:
         for file in self.folder.glob("client-*/worker.pid"):
-            with contextlib.suppress(ProcessLookupError, ValueError):
-                os.kill(int(file.read_text()), signal.SIGTERM)
-            file.unlink(missing_ok=True)
+            stop_worker(file)
 
 
-def _signal_group(pid: int, sign: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(pid, sign)
+def stop_worker(file: Path) -> bool:
+    """Stop the worker that wrote the file; whether it was still there.
+
+    A pid that another process has by now is left alone: the worker's start time and command must be those of the pid,
+    and the signal goes through a handle of the process that was checked.
+    """
+    try:
+        pid, born = map(int, file.read_text().split())
+        handle = os.pidfd_open(pid)
+    except (OSError, ValueError):
+        file.unlink(missing_ok=True)
+        return False
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        mine = started(pid) == born and MODULE.encode() in command and os.fsencode(file.parent) in command
+        if mine:
+            signal.pidfd_send_signal(handle, signal.SIGTERM)
+    except (OSError, ValueError):  # it ended meanwhile
+        mine = False
+    finally:
+        os.close(handle)
+    file.unlink(missing_ok=True)
+    return mine
+
+
+def _ended(process: subprocess.Popen[bytes]) -> bool:
+    """Whether the process ended; it is not reaped, so that its pid, which is its group's, goes to nobody else."""
+    if process.returncode is not None:
+        return True
+    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def _signal_group(process: subprocess.Popen[bytes], sign: int) -> None:
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, sign)

@@ -20,8 +20,9 @@ from typing import Any
 
 from desketch.errors import RunError
 
-__all__ = ["ask", "receive", "send"]
+__all__ = ["MODULE", "ask", "receive", "send", "started"]
 
+MODULE = "desketch.integrations.flower.worker"
 FACTORY = "desketch.integrations.flower.party:client_session"
 START_SECONDS = 120.0
 _LENGTH = struct.Struct("<Q")
@@ -43,6 +44,12 @@ def ask(
     if status != b"ok":
         raise RunError(f"the worker of client {client} failed: {answer.decode(errors='replace')}")
     return answer
+
+
+def started(pid: int) -> int:
+    """When a process started, in clock ticks since the machine did: with its pid, which process it is."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[19])  # the 22nd of the line, counted from its end of the command's name
 
 
 def _talk(folder: Path, head: bytes, request: bytes) -> tuple[bytes, bytes]:
@@ -104,5 +111,5 @@ def _try(folder: Path) -> socket.socket | None:
 
 def _start(folder: Path) -> subprocess.Popen[bytes]:
     with (folder / "worker.log").open("ab") as log:
-        command = [sys.executable, "-m", "desketch.integrations.flower.worker", str(folder)]
+        command = [sys.executable, "-m", MODULE, str(folder)]
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)

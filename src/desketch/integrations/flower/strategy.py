@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any, Literal
@@ -30,6 +30,7 @@ from desketch.integrations.flower.layout import describe, to_arrays, to_vector
 from desketch.integrations.flower.metrics import Aggregate, aggregate, gather
 from desketch.privacy.cautions import warn_of_weak_privacy
 from desketch.session.agreement import Agreement, WrappedApp
+from desketch.session.identity import Identities
 from desketch.session.server import RoundReport, ServerSession
 from desketch.wire import Wire
 
@@ -66,8 +67,9 @@ class SketchStrategy(FedAvg):  # type: ignore[misc]  # flwr is not typed here
         round_timeout: seconds until a round goes on without the silent nodes; messages expire then.
         folder: where state and metrics are kept; a run finds its state there and resumes.
         name: tells runs with equal settings apart.
+        enrolled: node id -> client, where a deployment settled it (``nodes.json``); no other node is then let in.
         session: the server of a run that is made already; it decides everything the arguments from ``wire`` to
-            ``name`` say of the run, ``clients`` and ``round_timeout`` excepted.
+            ``enrolled`` say of the run, ``clients`` and ``round_timeout`` excepted.
         on_round: called with every round's row, as written to ``metrics.jsonl``.
         observer: watches the rounds as it would in process, and may stop them.
 
@@ -97,6 +99,7 @@ class SketchStrategy(FedAvg):  # type: ignore[misc]  # flwr is not typed here
         poll_seconds: float = 0.2,
         folder: Path | str | None = None,
         name: str = "desketch",
+        enrolled: Mapping[int, int] | None = None,
         session: ServerSession | None = None,
         on_round: Callable[[dict[str, Any]], None] = lambda row: None,
         observer: Observer | None = None,
@@ -128,7 +131,7 @@ class SketchStrategy(FedAvg):  # type: ignore[misc]  # flwr is not typed here
         )
         self.clients, self.privacy, self.seed = clients, privacy, seed
         self.round_timeout, self.poll_seconds = round_timeout, poll_seconds
-        self.folder = Path(folder) if folder else None
+        self.folder, self.enrolled = Path(folder) if folder else None, enrolled
         self.on_round, self.observer = on_round, observer or Observer()
         self.session, self._given = session, session
         self._facts: dict[str, Any] = {"name": name, "seed": seed, "wire": wire or Wire(), "optimizer": optimizer}
@@ -260,7 +263,13 @@ class SketchStrategy(FedAvg):  # type: ignore[misc]  # flwr is not typed here
             metrics=self.privacy is None,
         )
         deal = Agreement(**self._facts, **describe(arrays), app=app, rounds=rounds if self.privacy else None)
-        self.session = ServerSession(deal, to_vector(arrays), folder=self.folder, privacy=self.privacy)
+        self.session = ServerSession(
+            deal,
+            to_vector(arrays),
+            folder=self.folder,
+            privacy=self.privacy,
+            identities=Identities(self.clients, self.enrolled),
+        )
         if self.session.resumed:
             log(INFO, "resumed after round %d from %s", self.session.t, self.folder)
 
@@ -343,6 +352,7 @@ class SketchStrategy(FedAvg):  # type: ignore[misc]  # flwr is not typed here
         while len(nodes := sorted(grid.get_node_ids())) < enough and time.monotonic() < deadline:
             time.sleep(self.poll_seconds)
         self._short = len(nodes) < wanted
+        self._session.identities.connected(nodes)
         return self._session.homes(nodes)
 
     def _orders(self, nodes: list[int], ask: Ask) -> list[Message]:

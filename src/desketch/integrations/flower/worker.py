@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from desketch.errors import DesketchError
-from desketch.integrations.flower.resident import receive, send
+from desketch.integrations.flower.resident import receive, send, started
 
 __all__ = ["main"]
 
@@ -80,7 +80,7 @@ def main() -> None:
     os.umask(0o077)
     listener = socket.socket(socket.AF_UNIX)
     listener.bind("worker.sock")
-    Path("worker.pid").write_text(str(os.getpid()))
+    Path("worker.pid").write_text(f"{os.getpid()} {started(os.getpid())}")
     worker = Worker(folder)
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     threading.Thread(target=worker.watch, daemon=True).start()

@@ -1,0 +1,42 @@
+"""Copies of another client's frame: found where rounding is drawn per client, and given to whoever made them.
+
+int8, int4 and sign1 round by a stream of the sender's own, so two clients do not send equal bytes unless one copied the
+other's (or both have nothing to say: a vector of zeros rounds to itself).  A one-bit frame also holds its sender's
+salt, 12 bits that tell who made it even if the copy came first; for the others the first to arrive keeps it.  f32 and
+f16 do not round at random: clients with equal updates send equal bytes, and copies pass for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from desketch.errors import WireError
+from desketch.fed.channel import SketchChannel
+from desketch.wire import CODEC_TABLE, decode, unpack
+from desketch.wire.codecs import SALTS
+
+__all__ = ["copied_from", "maker"]
+
+
+def copied_from(channel: SketchChannel, t: int, frame: bytes, frames: Mapping[int, bytes]) -> int | None:
+    """Whose bytes a new frame repeats, if it is a copy."""
+    if not CODEC_TABLE[channel.wire.codec].stochastic:
+        return None
+    twin = next((client for client, other in frames.items() if other == frame), None)
+    try:
+        return twin if twin is not None and decode(frame, channel.header(t, "update"))[1].any() else None
+    except WireError:  # not a frame at all: the channel says so
+        return None
+
+
+def maker(channel: SketchChannel, t: int, frame: bytes, first: int, second: int) -> int:
+    """Which of two clients with one frame made it: by the salt where there is one, else the first."""
+    if channel.wire.codec != "sign1":
+        return first
+    payload = unpack(frame, channel.header(t, "update"))[1]
+    salt = int.from_bytes(payload[:4], "little") % SALTS
+    return second if salt == _salt(channel, t, second) != _salt(channel, t, first) else first
+
+
+def _salt(channel: SketchChannel, t: int, client: int) -> int:
+    return int.from_bytes(channel.key.fold_in("rounding", client, t).bits[:2], "little") % SALTS
