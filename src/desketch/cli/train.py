@@ -39,6 +39,10 @@ def train(
     eta_global: str | None = typer.Option(None, help="Server step size: auto or a number."),
     momentum: float | None = typer.Option(None, help="Beta of the server optimiser."),
     average: str | None = typer.Option(None, help="Evaluate the mean of the last n rounds, 'all', or 'local' (w-bar)."),
+    robust: str | None = typer.Option(
+        None,
+        help="Averaging rule: norm-bound, rfa, krum:num_malicious_nodes=F, centred-clip, trimmed-mean:beta=B, none.",
+    ),
     dp: str | None = typer.Option(None, help="Differential privacy: per-step or sketch-clip."),
     dp_unit: str | None = typer.Option(None, help="What is protected: client or example."),
     epsilon: float | None = typer.Option(None, help="Privacy budget, checked before every release."),

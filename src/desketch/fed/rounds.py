@@ -75,6 +75,8 @@ class RoundRecord:
     digest: str
     seconds: float
     epsilon: float | None = None
+    limited: Mapping[Any, str] = field(default_factory=dict)  # client -> how a robust rule held its update back
+    void: str | None = None  # why updates came and w did not move
 
     def row(self) -> dict[str, Any]:
         """The record as one flat JSON object."""
@@ -252,6 +254,8 @@ def _round(f: Federation, t: int, watch: Observer, started: float, *, evaluated:
         digest=server.replica.digest(),
         seconds=time.perf_counter() - started,
         epsilon=f.privacy.ledger.epsilon() if f.privacy else None,
+        limited=step.limited,
+        void=step.void,
     )
 
 

@@ -53,6 +53,8 @@ class RoundReport:
     digest: str
     client_seconds: float
     epsilon: float | None = None
+    limited: Mapping[str, str] = field(default_factory=dict)
+    void: str | None = None
 
     def record(self, metrics: Mapping[str, float], seconds: float, *, up: int = 0, down: int = 0) -> RoundRecord:
         """The row as the in-process engine writes it; ``up`` and ``down`` are bytes that moved after the round."""
@@ -70,6 +72,8 @@ class RoundReport:
             digest=self.digest,
             seconds=seconds,
             epsilon=self.epsilon,
+            limited=self.limited,
+            void=self.void,
         )
 
 
@@ -98,10 +102,12 @@ class ServerSession:
         folder: Path | None = None,
         privacy: Privacy | None = None,
         average: Average | None = None,
+        sizes: Mapping[int, float] | None = None,
     ) -> None:
+        """Serve the run of an agreement; ``sizes`` are the weights agreed on with clients, which none may exceed."""
         self.agreement, self.privacy, self.average = agreement, privacy, average or Average()
         self.spent_budget = False
-        channel = agreement.channel(privacy.sketch if privacy else None)
+        channel = agreement.channel(privacy.sketch if privacy else None, sizes=sizes)
         self.server = Server(w0, optimizer=agreement.make_optimizer(), channel=channel)
         self.clients: dict[int, int] = {}  # node -> client
         self._path = folder / "server.safetensors" if folder else None
@@ -221,6 +227,8 @@ class ServerSession:
             digest=self.server.replica.digest(),
             client_seconds=max(tally.seconds, default=0.0),
             epsilon=self.privacy.ledger.epsilon() if self.privacy else None,
+            limited={f"client {client}": how for client, how in step.limited.items()},
+            void=step.void,
         )
 
     @property

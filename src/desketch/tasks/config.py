@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from desketch.core.files import write_durably
 from desketch.errors import ConfigError
+from desketch.fed.robust import Rule, check_cohort, parse_rule, rule_of
 from desketch.privacy.settings import PerStep, PrivacySettings, SketchClip
 from desketch.sketches import FAMILIES
 from desketch.wire import CODEC_TABLE, Wire
@@ -81,6 +82,11 @@ class DpConfig(_Strict):
         return SketchClip(**common, unit=self.protects, noise_by=self.noise_by)
 
     @property
+    def by_client(self) -> bool:
+        """Whether the server's mean itself is the private release."""
+        return self.mechanism == "sketch-clip" and self.protects == "client"
+
+    @property
     def protects(self) -> Literal["client", "example"]:
         """The unit of privacy, with the mechanism's own as default."""
         return self.unit or ("client" if self.mechanism == "sketch-clip" else "example")
@@ -135,6 +141,11 @@ class RunConfig(_Strict):
         10,
         description="evaluate the mean of the last n w, of all, or of all local iterates (w-bar)",
     )
+    robust: str | None = Field(
+        None,
+        description="how updates are averaged: norm-bound:factor=F, rfa, krum:num_malicious_nodes=F, centred-clip, "
+        "trimmed-mean:beta=B or none; default norm-bound",
+    )
     dp: DpConfig | None = Field(None, description="differential privacy; none when absent")
     # without a server
     topology: str | None = Field(None, description="without a server: ring, grid, regular:4, ... or file:FILE")
@@ -159,6 +170,11 @@ class RunConfig(_Strict):
             raise ValueError(f"got {value!r}, expected one of {', '.join(table)}")
         return value
 
+    @field_validator("robust")
+    @classmethod
+    def _rule(cls, value: str | None) -> str | None:
+        return None if value is None else parse_rule(value).spec
+
     @field_validator("batch_size", mode="before")
     @classmethod
     def _full_gradient(cls, value: Any) -> Any:
@@ -181,6 +197,8 @@ class RunConfig(_Strict):
                 "average local needs every client's local iterates: only the in-process engine has them, nobody does "
                 "without a server, and with dp they are what must not be released; use average all or a number"
             )
+        if self.robust is not None:
+            self._check_robust(parse_rule(self.robust))
         if self.topology is None and (self.protocol != "tree" or self.gossip_steps or self._failing):
             raise ValueError("protocol, gossip_steps and failure rates are settings of a topology: set topology too")
         if self.topology is not None and (self.dp or self.capture):
@@ -190,6 +208,13 @@ class RunConfig(_Strict):
                 "fraction, dropout and straggler need a server; with a topology use node_failures and edge_failures"
             )
         return self
+
+    def _check_robust(self, rule: Rule) -> None:
+        """Refuse a rule that this run could not apply."""
+        if self.topology is not None and rule.bound() is not None:
+            raise ValueError("robust rules need a server, which sees all updates apart: leave out robust or topology")
+        rule_of(rule, private_mean=self.dp is not None and self.dp.by_client)
+        check_cohort(rule, clients=self.clients, fraction=self.fraction)
 
     @property
     def _failing(self) -> bool:

@@ -91,6 +91,7 @@ def server_session(setup: Setup, folder: Path | None = None) -> ServerSession:
         folder=folder,
         privacy=setup.privacy(),
         average=make_average(average),
+        sizes=setup.sizes,
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any, Literal
@@ -23,6 +23,7 @@ from flwr.supercore import log
 from desketch.core.files import sole_writer
 from desketch.errors import BudgetError, InputError, RunError
 from desketch.fed.mechanism import Privacy
+from desketch.fed.robust import Rule, rule_of
 from desketch.fed.rounds import Attendance, Observer
 from desketch.integrations.flower.exchange import Ask, Exchange, message
 from desketch.integrations.flower.layout import describe, to_arrays, to_vector
@@ -58,6 +59,10 @@ class SketchStrategy(FedAvg):  # type: ignore[misc]  # flwr is not typed here
         optimizer: the server optimiser, replayed by every replica.
         eta_global: its step, or "auto".
         beta: its momentum.
+        robust: how updates are averaged, e.g. "krum:num_malicious_nodes=2" (`desketch.fed.robust`); default: the norm
+            bound.
+        sizes: the weight of each client id that is agreed on; no client counts for more.  Others count for at most 5
+            times the median claim.
         clients: the public number N of clients with ids 0..N-1; the cohorts are then those of the in-process engine.
         privacy: mechanism and ledger; client-level sampling needs ``clients``.  Metrics of clients are not covered by
             it, so a private run neither evaluates on clients nor lets their metrics travel.
@@ -89,6 +94,8 @@ class SketchStrategy(FedAvg):  # type: ignore[misc]  # flwr is not typed here
         optimizer: str = "momentum",
         eta_global: float | Literal["auto"] = "auto",
         beta: float | None = None,
+        robust: str | Rule | None = None,
+        sizes: Mapping[int, float] | None = None,
         clients: int | None = None,
         privacy: Privacy | None = None,
         round_timeout: float = 300.0,
@@ -125,7 +132,9 @@ class SketchStrategy(FedAvg):  # type: ignore[misc]  # flwr is not typed here
         self.on_round, self.observer = on_round, observer or Observer()
         self.session, self._given = session, session
         self._facts: dict[str, Any] = {"name": name, "seed": seed, "wire": wire or Wire(), "optimizer": optimizer}
-        self._facts |= {"eta_global": eta_global, "beta": beta}
+        rule = None if robust is None else rule_of(robust, private_mean=bool(privacy and privacy.sketch)).spec
+        self._facts |= {"eta_global": eta_global, "beta": beta, "robust": rule}
+        self.sizes = dict(sizes or {})
         self._short = False  # whether the last round began with too few nodes
 
     def summary(self) -> None:
@@ -251,7 +260,9 @@ class SketchStrategy(FedAvg):  # type: ignore[misc]  # flwr is not typed here
             metrics=self.privacy is None,
         )
         deal = Agreement(**self._facts, **describe(arrays), app=app)
-        self.session = ServerSession(deal, to_vector(arrays), folder=self.folder, privacy=self.privacy)
+        self.session = ServerSession(
+            deal, to_vector(arrays), folder=self.folder, privacy=self.privacy, sizes=self.sizes
+        )
         if self.session.resumed:
             log(INFO, "resumed after round %d from %s", self.session.t, self.folder)
 
