@@ -1,9 +1,10 @@
 """Aggregator: the server's judgement of the decoded updates of one round, before and by a robust rule.
 
-    refuse    a row of norm above 10^12 is no update of any model: its sender is refused, by name
+    refer     ref_t = med(m_{t-4}, ..., m_{t-1}, med_i |s_i|), med the lower median over norms above 0 and m_t the
+              median of the norms that round t let pass
+    refuse    a row longer than 3 factor ref_t, or than 10^12 (no update of any model): its sender is named
+    bound     a longer row than factor ref_t is scaled to that
     cap       a weight is at most the agreed size of the client; without one, at most 5 times the median claim
-    bound     a row is scaled to at most factor x ref_t,   ref_t = med(ref-window, med_i |s_i|),
-              med the lower median and the window the medians of the last 4 rounds' accepted norms
     combine   the rule (`fed/robust.py`)
 
 Everything is a function of the frames the server received, in their order of rounds, so a run can be replayed and
@@ -29,6 +30,7 @@ LARGEST = 1e12
 """The norm above which nothing is an update: float32 still squares it, and w is not lost in one step."""
 WINDOW = 4
 CLAIM = 5.0
+REFUSE = 3.0
 
 
 @dataclass(frozen=True)
@@ -49,26 +51,43 @@ class Aggregator:
         self.rule, self.sizes = rule, dict(sizes or {})
         self._window: deque[float] = deque(maxlen=WINDOW)
 
-    def judge(self, senders: Sequence[int], values: Tensor, weights: Tensor) -> Judgement:
-        """Rows (n, b) and claimed weights (n,), in the order of ``senders``, to one row of float32."""
+    def judge(self, senders: Sequence[int], values: Tensor, weights: Tensor, *, found: int = 0) -> Judgement:
+        """Rows (n, b) and claimed weights (n,), in the order of ``senders``, to one row of float32.
+
+        ``found`` counts senders whose frames could not even be decoded.
+        """
         norms = torch.linalg.vector_norm(values, dim=1, dtype=torch.float64)
-        usable = [i for i, norm in enumerate(norms.tolist()) if norm <= LARGEST]  # NaN is not
+        bound, limit = self._bounds(norms)
+        usable = [i for i, norm in enumerate(norms.tolist()) if norm <= limit]  # NaN is not
         refused = {
-            senders[i]: f"norm: got {norms[i]:.3g}, an update has at most {LARGEST:g}"
-            for i in set(range(len(senders))) - set(usable)
+            senders[i]: f"norm: got {norms[i]:.3g}, an update has at most {limit:.3g}"
+            for i in sorted(set(range(len(senders))) - set(usable))
         }
-        who = [senders[i] for i in usable]
-        if len(who) < self.rule.least():
-            void = f"{self.rule.name} needs {self.rule.least()} updates, {len(who)} came" if who else None
+        who, rule = [senders[i] for i in usable], self.rule.without(found + len(refused))
+        if len(who) < rule.least():
+            void = f"{rule.spec} needs {rule.least()} updates, {len(who)} came" if senders else None
             return Judgement(None, (), refused, {}, void)
-        limited: dict[int, list[str]] = {}
+        limited = {
+            senders[i]: [f"norm {norms[i]:.3g} bounded at {bound:.3g}"] for i in usable if float(norms[i]) > bound
+        }
         p = self._cap(who, weights[usable].double(), limited)
-        rows = self._bound(who, values[usable].double(), norms[usable], limited)
-        kept = [who[i] for i in self.rule.kept(rows)]
-        for client in set(who) - set(kept):
-            limited.setdefault(client, []).append(f"not selected by {self.rule.name}")
+        rows = clip_to(values[usable].double(), bound)
+        kept = [who[i] for i in rule.kept(rows)]
+        for client in sorted(set(who) - set(kept)):
+            limited.setdefault(client, []).append(f"not selected by {rule.name}")
         told = {client: "; ".join(notes) for client, notes in sorted(limited.items())}
-        return Judgement(self.rule.combine(rows, p).float(), tuple(kept), refused, told)
+        return Judgement(rule.combine(rows, p).float(), tuple(kept), refused, told)
+
+    def _bounds(self, norms: Tensor) -> tuple[float, float]:
+        """The norm to which rows are scaled down, and the one above which they are refused; remember this round's."""
+        factor = self.rule.bound()
+        counted = norms[(norms > 0) & (norms <= LARGEST)]
+        if factor is None or not len(counted):
+            return inf, LARGEST
+        recent = [*self._window, lower_median(counted)]
+        reference = lower_median(torch.tensor(recent, dtype=torch.float64))
+        self._window.append(lower_median(counted.clamp(max=factor * reference)))
+        return factor * reference, min(REFUSE * factor * reference, LARGEST)
 
     def _cap(self, who: Sequence[int], weights: Tensor, limited: dict[int, list[str]]) -> Tensor:
         agreed = torch.tensor([self.sizes.get(client, inf) for client in who]).double()  # float32, as weights travel
@@ -79,18 +98,6 @@ class Aggregator:
         for i in (capped < weights).nonzero().flatten().tolist():
             limited.setdefault(who[i], []).append(f"weight {weights[i]:.3g} capped at {capped[i]:.3g}")
         return capped
-
-    def _bound(self, who: Sequence[int], rows: Tensor, norms: Tensor, limited: dict[int, list[str]]) -> Tensor:
-        positive = norms[norms > 0]
-        factor = self.rule.bound()
-        if factor is None or not len(positive):
-            return rows
-        recent = [*self._window, lower_median(positive)]
-        bound = factor * lower_median(torch.tensor(recent, dtype=torch.float64))
-        self._window.append(lower_median(positive.clamp(max=bound)))
-        for i in (norms > bound).nonzero().flatten().tolist():
-            limited.setdefault(who[i], []).append(f"norm {norms[i]:.3g} bounded at {bound:.3g}")
-        return clip_to(rows, bound)
 
     def state_dict(self) -> dict[str, Any]:
         """The medians of the last rounds."""

@@ -133,7 +133,7 @@ class SketchChannel(Channel):
         """The mean of the decoded sketches, encoded again; the server never sees more than R^b."""
         batch = self.decode_updates(t, dict(sorted(frames.items())))  # nobody gains by being first
         values, weights = torch.from_numpy(batch.values), torch.from_numpy(batch.weights)
-        judged = self.aggregator.judge(batch.senders, values, weights)
+        judged = self.aggregator.judge(batch.senders, values, weights, found=len(batch.refused))
         y, refused = judged.y, {**batch.refused, **judged.refused}
         if self.mechanism:  # the sensitivity is that of this sum: it takes everybody's sketch, clipped, and no rule's
             y = self.mechanism.average(values[[sender not in refused for sender in batch.senders]])

@@ -24,7 +24,7 @@ a sketch mixes: a heuristic here.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from math import isfinite
 from typing import Any, ClassVar
 
@@ -72,6 +72,10 @@ class Rule(ABC):
     def least(self) -> int:
         """The fewest rows that the rule's promise needs."""
         return 1
+
+    def without(self, found: int) -> Rule:
+        """The rule for the rows that are left when ``found`` bad ones are out already."""
+        return self
 
     def bound(self) -> float | None:
         """The factor of the norm bound in front of the rule; None for no bound."""
@@ -155,6 +159,10 @@ class Krum(Rule):
     def least(self) -> int:
         """2 f + 3: below that Krum promises nothing."""
         return max(2 * self.num_malicious_nodes + 3, self.num_nodes_to_select or 1)
+
+    def without(self, found: int) -> Krum:
+        """Fewer are left to find: else a liar could end rounds by being caught."""
+        return replace(self, num_malicious_nodes=max(0, self.num_malicious_nodes - found))
 
     def kept(self, values: Tensor) -> list[int]:
         """The selected rows; equal scores are told apart by place."""

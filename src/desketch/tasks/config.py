@@ -18,7 +18,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from desketch.core.files import write_durably
 from desketch.errors import ConfigError
-from desketch.fed.robust import Rule, check_cohort, parse_rule, rule_of
 from desketch.privacy.settings import PerStep, PrivacySettings, SketchClip
 from desketch.sketches import FAMILIES
 from desketch.wire import CODEC_TABLE, Wire
@@ -173,7 +172,11 @@ class RunConfig(_Strict):
     @field_validator("robust")
     @classmethod
     def _rule(cls, value: str | None) -> str | None:
-        return None if value is None else parse_rule(value).spec
+        if value is None:
+            return None
+        from desketch.fed.robust import parse_rule  # here, since it brings torch along
+
+        return parse_rule(value).spec
 
     @field_validator("batch_size", mode="before")
     @classmethod
@@ -198,7 +201,7 @@ class RunConfig(_Strict):
                 "without a server, and with dp they are what must not be released; use average all or a number"
             )
         if self.robust is not None:
-            self._check_robust(parse_rule(self.robust))
+            self._check_robust(self.robust)
         if self.topology is None and (self.protocol != "tree" or self.gossip_steps or self._failing):
             raise ValueError("protocol, gossip_steps and failure rates are settings of a topology: set topology too")
         if self.topology is not None and (self.dp or self.capture):
@@ -209,8 +212,11 @@ class RunConfig(_Strict):
             )
         return self
 
-    def _check_robust(self, rule: Rule) -> None:
+    def _check_robust(self, spec: str) -> None:
         """Refuse a rule that this run could not apply."""
+        from desketch.fed.robust import check_cohort, parse_rule, rule_of
+
+        rule = parse_rule(spec)
         if self.topology is not None and rule.bound() is not None:
             raise ValueError("robust rules need a server, which sees all updates apart: leave out robust or topology")
         rule_of(rule, private_mean=self.dp is not None and self.dp.by_client)
