@@ -54,8 +54,8 @@ def _best(rows: list[dict[str, Any]]) -> list[str]:
     for partition, attack in dict.fromkeys((r["partition"], r["attack"]) for r in attacked):
         here = [r for r in attacked if (r["partition"], r["attack"]) == (partition, attack)]
         raw = {r["rule"]: r["loss"] for r in here if r["domain"] == "raw"}
-        ours = {r["rule"]: r["loss"] for r in here if r["domain"] == "sketch"}
-        if not raw or not ours:
+        ours = {r["rule"]: r["loss"] for r in here if r["domain"] == "sketch" and r["rule"] in raw}
+        if not ours:
             continue
         best = min(ours, key=lambda rule: ours[rule])
         name = best.partition(":")[0]

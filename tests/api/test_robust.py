@@ -19,7 +19,7 @@ PRIVATE = {"mechanism": "sketch-clip", "delta": 1e-3, "clip": 1.0, "noise_multip
 
 @dataclass(frozen=True)
 class Learner:
-    """One softmax step on its own digits, multiplied by ``times``."""
+    """Five softmax steps on its own digits, multiplied by ``times``."""
 
     client: int
     x: torch.Tensor
@@ -27,11 +27,11 @@ class Learner:
     times: float = 1.0
 
     def update(self, w, t):
-        v = w.clone().requires_grad_()
+        v, hot = w.clone(), nn.functional.one_hot(self.y, 10)
         for _ in range(5):
-            loss = nn.functional.cross_entropy(self.x @ v[:640].view(10, 64).T + v[640:], self.y)
-            v = (v - 0.5 * torch.autograd.grad(loss, v)[0]).detach().requires_grad_()
-        return self.times * (v.detach() - w), float(len(self.y))
+            slope = ((self.x @ v[:640].view(10, 64).T + v[640:]).softmax(1) - hot) / len(self.y)
+            v -= 0.5 * torch.cat([(slope.T @ self.x).flatten(), slope.sum(0)])
+        return self.times * (v - w), float(len(self.y))
 
 
 def learners(**bad):
@@ -52,6 +52,7 @@ def accuracy(robust=None, **bad):
         robust=robust,
         evaluate=lambda model: {"accuracy": float((model(x).argmax(1) == y).float().mean())},
         evaluate_every=40,
+        progress=False,
     )
     return run.history[-1]["accuracy"], run.history
 

@@ -150,6 +150,8 @@ class _Bar(Observer):
         self.progress.update(self.line, completed=record.round, **fields)
         for client, reason in record.refused.items():
             self.progress.console.print(f"round {record.round}: client {client} refused ({reason})", highlight=False)
+        if record.void:
+            self.progress.console.print(f"round {record.round}: void ({record.void})", highlight=False)
 
 
 @contextmanager

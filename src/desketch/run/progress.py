@@ -51,6 +51,8 @@ class Progress(Observer):
         self._bar.update(self._line, completed=record.round, **fields)
         for client, reason in record.refused.items():
             self._bar.console.print(f"round {record.round}: client {client} refused ({reason})", highlight=False)
+        if record.void:
+            self._bar.console.print(f"round {record.round}: void ({record.void})", highlight=False)
 
 
 def _human(count: float) -> str:

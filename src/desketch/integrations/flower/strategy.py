@@ -108,6 +108,8 @@ class SketchStrategy(FedAvg):  # type: ignore[misc]  # flwr is not typed here
     ) -> None:
         if session is not None and privacy is not None:
             raise InputError("a session has its own privacy; give privacy= to the session, not to the strategy too")
+        if session is not None and (robust is not None or sizes):
+            raise InputError("a session has its own rule and sizes; give robust= to its agreement and sizes= to it")
         privacy = session.privacy if session else privacy
         if privacy and privacy.sketch and clients is None:
             raise InputError("client-level privacy samples from a public number of clients; pass clients=N")
