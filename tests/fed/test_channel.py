@@ -12,7 +12,7 @@ from torch import Tensor
 from desketch import Key, wire
 from desketch.errors import PrivacyError
 from desketch.fed import Federation, Privacy, SketchChannel, run
-from desketch.fed.channel import weighted_mean
+from desketch.fed.robust import weighted_mean
 
 Build = Callable[..., Federation]
 

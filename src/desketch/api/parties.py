@@ -24,6 +24,7 @@ from desketch.fed.local import ClientData, LocalWork
 from desketch.fed.mechanism import Privacy
 from desketch.fed.module_client import MakeOptimizer, ModuleClient, StepsClient, TrainClient, batch_loss, takes_model
 from desketch.fed.optimizers import make_optimizer
+from desketch.fed.robust import check_cohort, parse_rule
 from desketch.fed.rounds import Attendance, Federation
 from desketch.fed.tensor_client import tensor_clients
 from desketch.keys import Key
@@ -53,6 +54,7 @@ class Settings:
     fraction: float
     seed: int
     statistics: str
+    robust: str | None
 
 
 class Parties:
@@ -80,6 +82,8 @@ class Parties:
                 )
         if settings.average == "local":
             raise ConfigError("average='local' is offered by `desketch train` alone; use a number or 'all'")
+        if settings.robust is not None:
+            check_cohort(parse_rule(settings.robust), clients=len(clients), fraction=settings.fraction)
         if settings.statistics not in ("refuse", "local"):
             raise ConfigError(f"statistics is 'refuse' or 'local', got {settings.statistics!r}")
         self.clients, self.settings, self.loss, self.optimizer = clients, settings, loss, optimizer
@@ -134,6 +138,8 @@ class Parties:
             wire=s.wire,
             run=run_id(self.identity),
             mechanism=privacy.sketch if privacy else None,
+            robust=s.robust,
+            sizes=self._sizes(),
         )
         return Federation(
             clients=self.participants,
@@ -157,6 +163,11 @@ class Parties:
         sample = data[0].x[:2], data[0].y[:2]
         self._try(sample)
         return tensor_clients(data, make_engine(self.model, sample, privacy=privacy), self.work, privacy=privacy)
+
+    def _sizes(self) -> dict[int, float]:
+        """The weights that are known before anybody trains; what a user's own loop returns is a claim."""
+        known = {participant.client: getattr(participant, "weight", None) for participant in self.participants}
+        return {client: float(weight) for client, weight in known.items() if weight is not None}
 
     def _tensors(self, place: int, client: Client) -> ClientData:
         device = self.model.device

@@ -18,6 +18,7 @@ from desketch.core.tree import pack_tensors
 from desketch.errors import ConfigError, InputError
 from desketch.fed.client import Participant
 from desketch.fed.module_client import MakeOptimizer
+from desketch.fed.robust import Rule, parse_rule
 from desketch.fed.rounds import Federation, Observer, Observers, RoundRecord, run
 from desketch.fed.turnout import Turnout
 from desketch.privacy.settings import PrivacySettings
@@ -50,6 +51,7 @@ def federate(
     average: int | Literal["all"] = 10,
     fraction: float = 1.0,
     statistics: Literal["refuse", "local"] = "refuse",
+    robust: str | Rule | None = None,
     seed: int = 0,
     out: str | Path | None = None,
     resume: bool = False,
@@ -79,6 +81,8 @@ def federate(
         fraction: the share of the clients asked in a round.
         statistics: "local" lets every client keep its own running statistics (BatchNorm); metrics are then means over
             the clients' models, and `run.model` has the statistics that ``model`` came with.
+        robust: how updates are averaged when some clients may lie: a rule of `desketch.fed.robust` or its text, such as
+            "rfa" or "krum:num_malicious_nodes=4"; default: a bound on norms, "none" for the plain mean.
         seed: of the public key, shuffles and dropout; never of privacy noise.
         out: a folder for metrics, checkpoints, the privacy ledger, the model and report.html; None writes nothing.
         resume: go on from what ``out`` holds, bit for bit, or start there if it holds nothing.
@@ -100,6 +104,7 @@ def federate(
         fraction=fraction,
         seed=seed,
         statistics=statistics,
+        robust=None if robust is None else parse_rule(robust).spec,
     )
     if rounds < 1 or evaluate_every < 1 or checkpoint_every < 1:
         raise ConfigError("rounds, evaluate_every and checkpoint_every count rounds and are at least 1")

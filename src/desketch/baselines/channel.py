@@ -16,6 +16,7 @@ from torch import Tensor
 from desketch import wire
 from desketch.baselines.compressor import Compressor, finite
 from desketch.errors import WireError
+from desketch.fed.aggregation import Aggregator, Judgement
 from desketch.fed.channel import Channel, ServerStep
 from desketch.fed.update import Update
 from desketch.keys import Key
@@ -72,9 +73,19 @@ class FramedChannel(Channel):
 class CompressedChannel(FramedChannel):
     """``up`` at the clients, the weighted mean and ``down`` at the server."""
 
-    def __init__(self, *, name: str, up: Compressor, down: Compressor, key: Key, run: int = 0) -> None:
+    def __init__(
+        self,
+        *,
+        name: str,
+        up: Compressor,
+        down: Compressor,
+        key: Key,
+        run: int = 0,
+        aggregator: Aggregator | None = None,
+    ) -> None:
+        """Make the channel; with an ``aggregator`` the server averages by its robust rule."""
         super().__init__(name=name, d=up.d, key=key, run=run)
-        self.up, self.down = up, down
+        self.up, self.down, self.aggregator = up, down, aggregator
         self._clients: dict[int, dict[str, Tensor]] = {}
         self._server: dict[str, Tensor] = {}
 
@@ -92,9 +103,17 @@ class CompressedChannel(FramedChannel):
         values, weights, refused = self.open_updates(t, frames)
         if not values:
             return ServerStep(None, (), refused)
-        mean = weighted_mean(values, weights)
-        payload = self.down.encode(mean, key=self.message_key(t, "broadcast", 0), state=self._server)
-        return ServerStep(wire.pack(self.header(t, "broadcast"), payload), tuple(values), refused)
+        if self.aggregator is None:
+            judged = Judgement(weighted_mean(values, weights), tuple(values))
+        else:
+            rows, claims = torch.stack(list(values.values())), torch.tensor(list(weights.values()), dtype=torch.float64)
+            judged = self.aggregator.judge(list(values), rows, claims, found=len(refused))
+        refused |= judged.refused
+        if judged.y is None:
+            return ServerStep(None, (), refused, judged.limited, judged.void)
+        payload = self.down.encode(judged.y, key=self.message_key(t, "broadcast", 0), state=self._server)
+        frame = wire.pack(self.header(t, "broadcast"), payload)
+        return ServerStep(frame, judged.participants, refused, judged.limited)
 
     def decode_broadcast(self, t: int, frame: bytes) -> Update:
         """C_down(mean), and its length for an automatic step."""
@@ -111,12 +130,15 @@ class CompressedChannel(FramedChannel):
         return {
             "clients": {str(client): dict(state) for client, state in self._clients.items()},
             "server": dict(self._server),
+            **({"robust": self.aggregator.state_dict()} if self.aggregator else {}),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from `state_dict`."""
         self._clients = {int(c): {k: v.clone() for k, v in s.items()} for c, s in state["clients"].items()}
         self._server = {k: v.clone() for k, v in state["server"].items()}
+        if self.aggregator:
+            self.aggregator.load_state_dict(state["robust"])
 
     def _encode_update(self, t: int, delta: Tensor, client: int, weight: float) -> bytes:
         finite(f"the update of client {client}", delta)

@@ -1,4 +1,4 @@
-"""``desketch bench``: measure the kernels or the engine against peers, in one process."""
+"""``desketch bench``: measure the kernels or the engine against peers, or the robust rules against attacks."""
 
 from __future__ import annotations
 
@@ -6,8 +6,13 @@ import typer
 
 from desketch.cli.bench_engine import engine
 from desketch.cli.bench_kernels import kernels
+from desketch.cli.bench_robust import robust
 
-app = typer.Typer(add_completion=False, help="Measure the kernels or the engine against peers.", no_args_is_help=True)
+app = typer.Typer(
+    add_completion=False,
+    help="Measure the kernels or the engine against peers, or the robust rules against attacks.",
+    no_args_is_help=True,
+)
 
 
 @app.callback()
@@ -17,3 +22,4 @@ def bench() -> None:
 
 app.command("kernels")(kernels)
 app.command("engine")(engine)
+app.command("robust")(robust)

@@ -50,6 +50,10 @@ def train(
     eta_global: str | None = _server(None, help="Server step size: auto or a number."),
     momentum: float | None = _server(None, help="Beta of the server optimiser."),
     average: str | None = _server(None, help="Evaluate the mean of the last n rounds, 'all', or 'local' (w-bar)."),
+    robust: str | None = _server(
+        None,
+        help="Averaging rule: norm-bound, rfa, krum:num_malicious_nodes=F, centred-clip, trimmed-mean:beta=B, none.",
+    ),
     dp: str | None = _privacy(None, help="Differential privacy: per-step or sketch-clip."),
     dp_unit: str | None = _privacy(None, help="What is protected: client or example."),
     epsilon: float | None = _privacy(None, help="Privacy budget, checked before every release."),

@@ -16,7 +16,7 @@ sum in another order still agree on every bit of w.
 
 from __future__ import annotations
 
-from math import exp, frexp, inf, ldexp, sqrt
+from math import exp, frexp, inf, isfinite, ldexp, sqrt
 from typing import Any
 
 import torch
@@ -82,5 +82,7 @@ def _dot(u: Tensor, v: Tensor) -> float:
 
 def round16(x: float) -> float:
     """Round to 16 significant bits."""
+    if not isfinite(x):
+        return x  # whoever applies it checks what came of it
     mantissa, exponent = frexp(x)
     return ldexp(round(mantissa * 65536), exponent - 16)

@@ -16,24 +16,31 @@ import torch
 from torch import Tensor
 
 from desketch import wire
-from desketch.errors import ConfigError, InputError
+from desketch.errors import ConfigError, InputError, WireError
+from desketch.fed.aggregation import Aggregator
 from desketch.fed.auto_step import norm
 from desketch.fed.mechanism import SketchMechanism
+from desketch.fed.robust import Rule, rule_of
 from desketch.fed.update import Update
 from desketch.keys import Key
 from desketch.sketches import Sketch, draw
 from desketch.wire import Wire
 
-__all__ = ["Channel", "ServerStep", "SketchChannel", "Wire", "weighted_mean"]
+__all__ = ["Channel", "ServerStep", "SketchChannel", "Wire"]
 
 
 @dataclass(frozen=True)
 class ServerStep:
-    """What a server made of a round; ``broadcast`` is None when no update could be used, ``refused`` says why."""
+    """What a server made of a round; ``broadcast`` is None when no update could be used, ``refused`` says why.
+
+    ``limited`` says whose update a robust rule held back, and how; ``void`` why a round with updates came to nothing.
+    """
 
     broadcast: bytes | None
     participants: tuple[int, ...]
     refused: Mapping[int, str] = field(default_factory=dict)
+    limited: Mapping[int, str] = field(default_factory=dict)
+    void: str | None = None
 
 
 class Channel(ABC):
@@ -79,14 +86,21 @@ class SketchChannel(Channel):
         run: int = 0,
         mechanism: SketchMechanism | None = None,
         wire: Wire | None = None,
+        robust: str | Rule | None = None,
+        sizes: Mapping[int, float] | None = None,
         **settings: Any,
     ) -> None:
-        """Carry vectors of d numbers; ``settings`` are those of a `Wire`, given here in place of one."""
+        """Carry vectors of d numbers; ``settings`` are those of a `Wire`, given here in place of one.
+
+        ``robust`` is how the server averages, ``sizes`` the weights that it has agreed on with clients.
+        """
         if wire is not None and settings:
             raise ConfigError(f"give a Wire, or its settings, not both; got also {', '.join(settings)}")
         self.wire = wire or Wire(**settings)
         self.d, self.b, self.key, self.family = d, self.wire.sketch_size(d), key, self.wire.family
         self.run, self.mechanism = run, mechanism
+        self.robust = robust
+        self.aggregator = Aggregator(rule_of(robust, private_mean=mechanism is not None), sizes=sizes)
         self._drawn: tuple[int, Sketch] | None = None
         self.sketch_at(0)  # a family or b that cannot be drawn is refused here, not in round 1
         self.header(0, "update"), self.header(0, "broadcast")
@@ -117,12 +131,26 @@ class SketchChannel(Channel):
 
     def aggregate(self, t: int, frames: Mapping[int, bytes]) -> ServerStep:
         """The mean of the decoded sketches, encoded again; the server never sees more than R^b."""
-        batch = self.decode_updates(t, frames)
-        if self.mechanism is None and not batch.senders:
-            return ServerStep(None, (), batch.refused)
-        values = torch.from_numpy(batch.values)
-        y = self.mechanism.average(values) if self.mechanism else weighted_mean(values, torch.from_numpy(batch.weights))
-        return ServerStep(self.encode_broadcast(t, y), batch.senders, batch.refused)
+        batch = self.decode_updates(t, dict(sorted(frames.items())))  # nobody gains by being first
+        values, weights = torch.from_numpy(batch.values), torch.from_numpy(batch.weights)
+        judged = self.aggregator.judge(batch.senders, values, weights, found=len(batch.refused))
+        y, refused = judged.y, {**batch.refused, **judged.refused}
+        if self.mechanism:  # the sensitivity is that of this sum: it takes everybody's sketch, clipped, and no rule's
+            y = self.mechanism.average(values[[sender not in refused for sender in batch.senders]])
+        if y is None:
+            return ServerStep(None, (), refused, void=judged.void)
+        try:
+            return ServerStep(self.encode_broadcast(t, y), judged.participants, refused, judged.limited)
+        except WireError as error:
+            return ServerStep(None, (), refused, judged.limited, void=f"broadcast: {error}")
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the robust rule remembers."""
+        return self.aggregator.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from `state_dict`."""
+        self.aggregator.load_state_dict(state)
 
     def decode_updates(self, t: int, frames: Mapping[int, bytes]) -> wire.Batch:
         """The sketches and weights of the frames that can be used, and why the others cannot."""
@@ -144,9 +172,3 @@ class SketchChannel(Channel):
         return wire.Header(
             run=self.run, round=t, family=self.family, d=self.d, b=self.b, key=key, codec=codec, kind=kind
         )
-
-
-def weighted_mean(values: Tensor, weights: Tensor) -> Tensor:
-    """Σ weights_i values_i / Σ weights_i over the rows, summed in float64."""
-    share = weights.double() / weights.double().sum()
-    return (share @ values.double()).float()

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from desketch.errors import InputError
+from desketch.fed.aggregation import LARGEST
 from desketch.fed.channel import Channel, SketchChannel
 from desketch.sketches import Sketch
 
@@ -64,7 +65,7 @@ def encode_updates(
     frames: dict[int, bytes] = {}
     refused: dict[int, str] = {}
     for members, rows, weights in _updates(participants, channel, w, t):
-        finite = torch.linalg.vector_norm(rows, dim=1).isfinite().tolist()
+        finite = (torch.linalg.vector_norm(rows, dim=1) <= LARGEST).tolist()  # NaN is not
         refused |= {p.client: NOT_FINITE for p, ok in zip(members, finite, strict=True) if not ok}
         kept = [i for i, ok in enumerate(finite) if ok]
         if not kept:

@@ -11,16 +11,20 @@ import hashlib
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from desketch.core.tree import pack_tree, unpack_tree
-from desketch.errors import RunError
+from desketch.errors import RunError, WireError
 from desketch.fed.channel import Channel
 from desketch.fed.optimizers import ServerOptimizer
 
 __all__ = ["CatchUp", "Replica", "ReplicaLog", "digest"]
+
+LARGEST_KEPT = 1e30
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,10 @@ class Replica:
         self.version = 0
 
     def apply(self, t: int, broadcast: bytes | None) -> None:
-        """Apply round t's broadcast; None is a round without an update."""
+        """Apply round t's broadcast; None is a round without an update.
+
+        A `WireError` says that the broadcast holds no usable numbers; the replica then is not to be used any more.
+        """
         if t != self.version + 1:
             raise RunError(
                 f"replica at version {self.version} got round {t}, expected {self.version + 1}; ask to catch up"
@@ -60,7 +67,15 @@ class Replica:
         if broadcast is not None:
             update = self.channel.decode_broadcast(t, broadcast)
             self.optimizer.apply(self.w, replace(update, vector=update.vector.to(self.w.device)))
+            self._check_numbers(t)
         self.version = t
+
+    def _check_numbers(self, t: int) -> None:
+        """Every number this replica keeps is finite, with room to average and square it."""
+        for name, kept in {"w": self.w, **self.optimizer.tensors, "eta": torch.tensor(self.optimizer.eta)}.items():
+            top = float(torch.linalg.vector_norm(kept, ord=inf))
+            if not top <= LARGEST_KEPT:  # NaN is not
+                raise WireError(f"round {t} takes {name} to {top:g}, beyond {LARGEST_KEPT:g}")
 
     def catch_up(self, package: CatchUp) -> None:
         """Come up to date from a server's package."""

@@ -77,6 +77,8 @@ class RoundRecord:
     seconds: float
     epsilon: float | None = None
     public: Mapping[str, Any] | None = None  # where the cohort is secret: what is published in place of it
+    limited: Mapping[Any, str] = field(default_factory=dict)  # client -> how a robust rule held its update back
+    void: str | None = None  # why updates came and w did not move
 
     def row(self) -> dict[str, Any]:
         """The record as one flat JSON object, fit to be published: it says nothing of a secret cohort."""
@@ -259,6 +261,8 @@ def _round(f: Federation, t: int, watch: Observer, started: float, *, evaluated:
         seconds=time.perf_counter() - started,
         epsilon=f.privacy.ledger.epsilon() if f.privacy else None,
         public=public_facts(f.privacy, f.channel, t),
+        limited=step.limited,
+        void=step.void,
     )
 
 

@@ -16,7 +16,9 @@ from desketch.fed.mechanism import Privacy
 
 __all__ = ["COHORT_FIELDS", "public_facts"]
 
-COHORT_FIELDS = frozenset({"asked", "participants", "refused", "dropped", "late", "bytes_up", "bytes_down", "seconds"})
+COHORT_FIELDS = frozenset(
+    {"asked", "participants", "refused", "limited", "dropped", "late", "bytes_up", "bytes_down", "seconds"}
+)
 
 
 def public_facts(privacy: Privacy | None, channel: Channel, t: int) -> dict[str, Any] | None:

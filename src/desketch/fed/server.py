@@ -5,11 +5,14 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
 
+from desketch.errors import WireError
 from desketch.fed.channel import Channel, ServerStep
 from desketch.fed.optimizers import ServerOptimizer
 from desketch.fed.replica import CatchUp, Replica, ReplicaLog
@@ -18,10 +21,19 @@ __all__ = ["Server", "aggregate"]
 
 
 def aggregate(replica: Replica, log: ReplicaLog, frames: Mapping[int, bytes]) -> ServerStep:
-    """One round of the server whose replica is at version t - 1; bad frames are refused by name, the round goes on."""
+    """One round of the server whose replica is at version t - 1; bad frames are refused by name, the round goes on.
+
+    A broadcast that would leave w or the optimiser without finite numbers is never logged: the round is void.
+    """
     t = replica.version + 1
     step = replica.channel.aggregate(t, frames)
-    replica.apply(t, step.broadcast)
+    last_good = copy.deepcopy(replica.state_dict())
+    try:
+        replica.apply(t, step.broadcast)
+    except WireError as error:
+        replica.load_state_dict(last_good)
+        step = replace(step, broadcast=None, participants=(), void=f"broadcast: {error}")
+        replica.apply(t, None)
     log.append(t, step.broadcast)
     return step
 

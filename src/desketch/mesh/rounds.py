@@ -108,6 +108,11 @@ class Mesh(ABC):
         check_ids(self.clients)
         if any(getattr(node, "mechanism", None) for node in self.clients) or self.channel.mechanism:
             raise ConfigError("privacy is not offered without a server: partial sums would need another statement")
+        if self.channel.robust is not None and self.channel.aggregator.rule.bound() is not None:
+            raise ConfigError(
+                f"robust {self.channel.robust}: without a server nobody sees all updates apart; leave robust out, or "
+                "use a server"
+            )
         parts = self.topology.components()
         if len(parts) > 1:
             raise ConfigError(f"{self.topology!r} is not connected: {len(parts)} parts; add edges between them")

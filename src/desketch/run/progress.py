@@ -55,6 +55,10 @@ class Progress(Observer):
         self._bar.update(self._line, completed=record.round, **fields)
         for client, reason in record.refused.items():
             self._bar.console.print(f"round {record.round}: client {client} refused ({reason})", highlight=False)
+        if record.void:
+            self._bar.console.print(f"round {record.round}: void ({record.void})", highlight=False)
+        if record.void:
+            self._bar.console.print(f"round {record.round}: void ({record.void})", highlight=False)
 
     def _words(self, metrics: Mapping[str, float]) -> str:
         if self._metric is not None and self._metric.name in metrics:

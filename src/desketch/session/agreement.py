@@ -44,7 +44,10 @@ class WrappedApp:
 
 @dataclass(frozen=True, kw_only=True)
 class Agreement:
-    """The public facts of a run; ``names`` and ``shapes`` lay the model's arrays out in one vector w."""
+    """The public facts of a run; ``names`` and ``shapes`` lay the model's arrays out in one vector w.
+
+    ``robust`` is how the server averages (`desketch.fed.robust`); None: the default of the run's kind.
+    """
 
     name: str
     seed: int
@@ -54,6 +57,7 @@ class Agreement:
     optimizer: str = "momentum"
     eta_global: float | Literal["auto"] = "auto"
     beta: float | None = None
+    robust: str | None = None
     app: WrappedApp = field(default_factory=WrappedApp)
     rounds: int | None = None  # T of a private run: clients answer no more; a run without privacy may be extended
 
@@ -97,14 +101,18 @@ class Agreement:
                 f"an agreement of {len(data)} bytes cannot be read: {error}; upgrade the older side"
             ) from None
 
-    def channel(self, mechanism: SketchMechanism | None = None) -> SketchChannel:
-        """The channel of this run."""
+    def channel(
+        self, mechanism: SketchMechanism | None = None, *, sizes: Mapping[int, float] | None = None
+    ) -> SketchChannel:
+        """The channel of this run; ``sizes`` is what the server knows of the clients' weights."""
         return SketchChannel(
             d=self.d,
             key=Key(self.seed),
             wire=self.wire,
             run=self.run,
             mechanism=mechanism,
+            robust=self.robust,
+            sizes=sizes,
         )
 
     def make_optimizer(self) -> ServerOptimizer:

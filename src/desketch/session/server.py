@@ -57,6 +57,8 @@ class RoundReport:
     client_seconds: float
     epsilon: float | None = None
     public: Mapping[str, Any] | None = None
+    limited: Mapping[str, str] = field(default_factory=dict)
+    void: str | None = None
 
     def record(self, metrics: Mapping[str, float], seconds: float, *, up: int = 0, down: int = 0) -> RoundRecord:
         """The row as the in-process engine writes it; ``up`` and ``down`` are bytes that moved after the round."""
@@ -75,6 +77,8 @@ class RoundReport:
             seconds=seconds,
             epsilon=self.epsilon,
             public=self.public,
+            limited=self.limited,
+            void=self.void,
         )
 
 
@@ -105,11 +109,13 @@ class ServerSession:
         privacy: Privacy | None = None,
         average: Average | None = None,
         identities: Identities | None = None,
+        sizes: Mapping[int, float] | None = None,
     ) -> None:
+        """Serve the run of an agreement; ``sizes`` are the weights agreed on with clients, which none may exceed."""
         self.agreement, self.privacy, self.average = agreement, privacy, average or Average()
         self.identities = identities or Identities()
         self.spent_budget = False
-        channel = agreement.channel(privacy.sketch if privacy else None)
+        channel = agreement.channel(privacy.sketch if privacy else None, sizes=sizes)
         self._channel = channel
         self.server = Server(w0, optimizer=agreement.make_optimizer(), channel=channel)
         self.clients: dict[int, int] = {}  # node -> client
@@ -237,6 +243,8 @@ class ServerSession:
             client_seconds=max(tally.seconds, default=0.0),
             epsilon=self.privacy.ledger.epsilon() if self.privacy else None,
             public=public_facts(self.privacy, self.server.replica.channel, self.t),
+            limited={f"client {client}": how for client, how in step.limited.items()},
+            void=step.void,
         )
 
     @property

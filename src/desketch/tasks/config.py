@@ -84,6 +84,11 @@ class DpConfig(_Strict):
         return SketchClip(**common, unit=self.protects, noise_by=self.noise_by)
 
     @property
+    def by_client(self) -> bool:
+        """Whether the server's mean itself is the private release."""
+        return self.mechanism == "sketch-clip" and self.protects == "client"
+
+    @property
     def protects(self) -> Literal["client", "example"]:
         """The unit of privacy, with the mechanism's own as default."""
         return self.unit or ("client" if self.mechanism == "sketch-clip" else "example")
@@ -138,6 +143,11 @@ class RunConfig(_Strict):
         10,
         description="evaluate the mean of the last n w, of all, or of all local iterates (w-bar)",
     )
+    robust: str | None = Field(
+        None,
+        description="how updates are averaged: norm-bound:factor=F, rfa, krum:num_malicious_nodes=F, centred-clip, "
+        "trimmed-mean:beta=B or none; default norm-bound",
+    )
     dp: DpConfig | None = Field(None, description="differential privacy; none when absent")
     # without a server
     topology: str | None = Field(None, description="without a server: ring, grid, regular:4, ... or file:FILE")
@@ -161,6 +171,15 @@ class RunConfig(_Strict):
         if value is not None and value not in table:
             raise ValueError(f"got {value!r}, expected one of {', '.join(table)}")
         return value
+
+    @field_validator("robust")
+    @classmethod
+    def _rule(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        from desketch.fed.robust import parse_rule  # here, since it brings torch along
+
+        return parse_rule(value).spec
 
     @field_validator("batch_size", mode="before")
     @classmethod
@@ -209,6 +228,8 @@ class RunConfig(_Strict):
                 "captured frames say who was asked, which client-level privacy with fraction < 1 needs to be secret: "
                 "leave capture out, or set fraction 1"
             )
+        if self.robust is not None:
+            self._check_robust(self.robust)
         if self.topology is None and (self.protocol != "tree" or self.gossip_steps or self._failing):
             raise ValueError("protocol, gossip_steps and failure rates are settings of a topology: set topology too")
         if self.topology is not None and (self.dp or self.capture):
@@ -218,6 +239,16 @@ class RunConfig(_Strict):
                 "fraction, dropout and straggler need a server; with a topology use node_failures and edge_failures"
             )
         return self
+
+    def _check_robust(self, spec: str) -> None:
+        """Refuse a rule that this run could not apply."""
+        from desketch.fed.robust import check_cohort, parse_rule, rule_of
+
+        rule = parse_rule(spec)
+        if self.topology is not None and rule.bound() is not None:
+            raise ValueError("robust rules need a server, which sees all updates apart: leave out robust or topology")
+        rule_of(rule, private_mean=self.dp is not None and self.dp.by_client)
+        check_cohort(rule, clients=self.clients, fraction=self.fraction)
 
     @property
     def _failing(self) -> bool:

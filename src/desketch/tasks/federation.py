@@ -68,11 +68,17 @@ class Setup:
             eta_global=c.eta_global,
             beta=c.momentum,
             rounds=c.rounds if c.dp else None,
+            robust=c.robust,
         )
 
     def channel(self, privacy: Privacy | None = None) -> SketchChannel:
         """The sketch channel of this run; its frames carry the run's id."""
-        return self.agreement().channel(privacy.sketch if privacy else None)
+        return self.agreement().channel(privacy.sketch if privacy else None, sizes=self.sizes)
+
+    @property
+    def sizes(self) -> dict[int, float]:
+        """The weight of every client, which the server knows as well as they do."""
+        return {client.client: client.weight for client in self.clients}
 
     def privacy(self) -> Privacy | None:
         """The mechanism of the configuration, calibrated, and its ledger; None for a run without privacy."""

@@ -77,7 +77,7 @@ class Scene(ABC):
     @cached_property
     def channel(self) -> SketchChannel:
         """The channel of all draws: they share round 0 and its R, so that v stays the worst case."""
-        return SketchChannel(d=self.d, b=self.b, key=self.key, family=self.family, codec=self.codec)
+        return SketchChannel(d=self.d, b=self.b, key=self.key, family=self.family, codec=self.codec, robust="none")
 
     @abstractmethod
     def release(self, mechanism: Mechanism, v: Tensor) -> Tensor:

@@ -34,7 +34,7 @@ class Route:
 
     def channel(self, key: Key) -> SketchChannel:
         """The channel that carries it."""
-        return SketchChannel(d=self.d, b=self.b, key=key, family=self.family, codec=self.codec)
+        return SketchChannel(d=self.d, b=self.b, key=key, family=self.family, codec=self.codec, robust="none")
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from inspect import signature
 
+import numpy as np
 import parties
 import pytest
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common.constant import ErrorCode
 from flwr.serverapp.strategy import FedAvg
@@ -16,7 +17,7 @@ from local_grid import LocalGrid
 from torch import nn
 
 from desketch.core.tree import unpack_tree
-from desketch.errors import BudgetError, InputError, PrivacyError, RunError
+from desketch.errors import BudgetError, ConfigError, InputError, PrivacyError, RunError
 from desketch.fed.mechanism import Privacy
 from desketch.fed.replica import digest
 from desketch.fed.rounds import Observer
@@ -458,3 +459,15 @@ def test_live_replicas_end_with_the_last_broadcast_however_a_run_ends(tmp_path, 
     assert len(rows) == 2
     assert replicas(tmp_path) == {run.session.digest()} == {rows[-1]["digest"]}
     assert run.session.spent_budget == (ending == "budget")
+
+
+def test_a_rule_and_sizes_reach_the_session_or_are_refused():
+    strategy = SketchStrategy(robust="trimmed-mean:beta=0.1", sizes={0: 30.0})
+    arrays = ArrayRecord({"w": Array(np.zeros(40, dtype=np.float32))})
+    strategy._open(arrays, ConfigRecord(), ConfigRecord())
+    aggregator = strategy.session.server.replica.channel.aggregator
+    assert (aggregator.rule.spec, aggregator.sizes) == ("trimmed-mean:beta=0.1", {0: 30.0})
+    with pytest.raises(ConfigError, match="expected one of none"):
+        SketchStrategy(robust="median")
+    with pytest.raises(InputError, match="a session has its own rule"):
+        SketchStrategy(session=strategy.session, robust="rfa")

@@ -129,6 +129,7 @@ def server_session(
         privacy=setup.privacy(),
         average=make_average(average),
         identities=Identities(setup.config.clients, enrolled),
+        sizes=setup.sizes,
     )
 
 

@@ -23,6 +23,7 @@ from desketch.core.locks import sole_writer
 from desketch.core.rows import append_row
 from desketch.errors import BudgetError, InputError, RunError
 from desketch.fed.mechanism import Privacy
+from desketch.fed.robust import Rule, rule_of
 from desketch.fed.rounds import Attendance, Observer
 from desketch.fed.turnout import Turnout
 from desketch.integrations.flower.exchange import Ask, Exchange, message
@@ -61,6 +62,10 @@ class SketchStrategy(FedAvg):  # type: ignore[misc]  # flwr is not typed here
         optimizer: the server optimiser, replayed by every replica.
         eta_global: its step, or "auto".
         beta: its momentum.
+        robust: how updates are averaged, e.g. "krum:num_malicious_nodes=2" (`desketch.fed.robust`); default: the norm
+            bound.
+        sizes: the weight of each client id that is agreed on; no client counts for more.  Others count for at most 5
+            times the median claim.
         clients: the public number N of clients with ids 0..N-1; the cohorts are then those of the in-process engine.
         privacy: mechanism and ledger; client-level sampling needs ``clients``.  Metrics of clients are not covered by
             it, so a private run neither evaluates on clients nor lets their metrics travel.
@@ -93,6 +98,8 @@ class SketchStrategy(FedAvg):  # type: ignore[misc]  # flwr is not typed here
         optimizer: str = "momentum",
         eta_global: float | Literal["auto"] = "auto",
         beta: float | None = None,
+        robust: str | Rule | None = None,
+        sizes: Mapping[int, float] | None = None,
         clients: int | None = None,
         privacy: Privacy | None = None,
         round_timeout: float = 300.0,
@@ -111,6 +118,8 @@ class SketchStrategy(FedAvg):  # type: ignore[misc]  # flwr is not typed here
             units = clients if told.ledger.unit == "client" else None
             budget = told.budget.epsilon if told.budget else None
             warn_of_weak_privacy(unit=told.ledger.unit, units=units, delta=told.delta, epsilon=budget)
+        if session is not None and (robust is not None or sizes):
+            raise InputError("a session has its own rule and sizes; give robust= to its agreement and sizes= to it")
         privacy = session.privacy if session else privacy
         if privacy and privacy.sketch and clients is None:
             raise InputError("client-level privacy samples from a public number of clients; pass clients=N")
@@ -135,7 +144,9 @@ class SketchStrategy(FedAvg):  # type: ignore[misc]  # flwr is not typed here
         self.on_round, self.observer = on_round, observer or Observer()
         self.session, self._given = session, session
         self._facts: dict[str, Any] = {"name": name, "seed": seed, "wire": wire or Wire(), "optimizer": optimizer}
-        self._facts |= {"eta_global": eta_global, "beta": beta}
+        rule = None if robust is None else rule_of(robust, private_mean=bool(privacy and privacy.sketch)).spec
+        self._facts |= {"eta_global": eta_global, "beta": beta, "robust": rule}
+        self.sizes = dict(sizes or {})
         self._turnout = Turnout()
         self._short = False  # whether the last round began with too few nodes
 
@@ -269,6 +280,7 @@ class SketchStrategy(FedAvg):  # type: ignore[misc]  # flwr is not typed here
             folder=self.folder,
             privacy=self.privacy,
             identities=Identities(self.clients, self.enrolled),
+            sizes=self.sizes,
         )
         if self.session.resumed:
             log(INFO, "resumed after round %d from %s", self.session.t, self.folder)

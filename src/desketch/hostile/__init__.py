@@ -1,0 +1,1 @@
+"""What bad clients send, and what the robust rules make of it."""
