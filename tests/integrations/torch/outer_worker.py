@@ -1,4 +1,4 @@
-"""One rank of a gloo group with an outer step: runs named scenarios and writes what it saw; started by test_outer.py."""
+"""One rank of a gloo group with an outer step: runs named scenarios and writes what it saw; see test_outer.py."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def frozen(rank, options):
 
 
 def started_apart(rank, options):
-    """Different seeds: refused, and mended by synchronise; a theta that was tampered with is found in the next round."""
+    """Different seeds: refused, and mended by synchronise; a theta tampered with is found in the next round."""
     loop = Loop(rank, model=net(seed=rank))
     try:
         loop.run(1)

@@ -1,4 +1,4 @@
-"""The outer step on real gloo processes: equal replicas, the promised arithmetic and bytes, and every way it can fail."""
+"""The outer step on real gloo processes: equal replicas, the promised arithmetic and bytes, and how it can fail."""
 
 from __future__ import annotations
 
