@@ -1,4 +1,4 @@
-"""Methods and the choice among them, in one process: codes that come back, budgets that are kept, words that are true."""
+"""Methods and the choice among them: codes that come back, budgets that are kept, words that are true."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_the_sparse_code_scales(d, scale, seed):
     out = method.decode(method.encode(p))
     assert torch.isfinite(out).all()
     if float(p.norm()) > 1e-34:
-        assert float((p - out).norm()) < float(p.norm())
+        assert float((p - out).double().norm()) < float(p.double().norm())
 
 
 def test_zeros_cost_no_more_than_numbers_and_come_back_as_zeros():
@@ -82,7 +82,7 @@ def test_the_predicted_bytes_of_a_sparse_round_are_about_right():
     d = 50 * CHUNK
     for share in (0.01, 0.02, 0.05):
         method = SparseMethod(Sparse(share=share), d=d)
-        assert method.round_bytes(2) == pytest.approx(len(method.encode(vector(d))), rel=0.05)
+        assert method.round_bytes(2) == pytest.approx(len(method.encode(vector(d))), rel=0.02)
 
 
 def test_nesterov_is_torchs():

@@ -116,7 +116,8 @@ class SparseMethod(Method):
     def round_bytes(self, ranks: int) -> float:
         """As for k positions at random: what Golomb's code takes on average, signs, levels and scales."""
         m = remainder_bits(self.k, self.d)
-        quotients = (self.d / self.k - 1) / 2**m  # roughly: the mean gap over 2^m
+        beyond = (1 - self.k / self.d) ** 2**m  # that a gap, nearly geometric, reaches the next multiple of 2^m
+        quotients = beyond / (1 - beyond)
         bits = self.k * (3 + m + quotients)
         return gather_bytes(round(bits / 8) + 3 * len(self.counts) + 1, ranks)
 
