@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.utils import WEIGHTS_NAME
 
 from desketch.errors import RunError
 from desketch.integrations.torch.outer import SketchedOuter
@@ -55,9 +56,15 @@ class OuterCallback(TrainerCallback):
         self.outer.step()
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Beside Trainer's own files."""
+        """Beside Trainer's own files, and the weights where they are missing.
+
+        Transformers writes them on rank 0 of an initialised process group only, but every rank has its own here.
+        """
         assert self.outer is not None
-        torch.save(self.outer.state_dict(), _checkpoint(args, state) / STATE_FILE)
+        folder = _checkpoint(args, state)
+        torch.save(self.outer.state_dict(), folder / STATE_FILE)
+        if not any(folder.glob("*.safetensors")):
+            torch.save(kwargs["model"].state_dict(), folder / WEIGHTS_NAME)
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
