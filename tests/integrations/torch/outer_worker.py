@@ -347,8 +347,13 @@ def alone(rank, options):
 
 def automatic(rank, options):
     """method="auto" builds what it says."""
-    loop = Loop(rank, every=None, method="auto", budget=options["budget"], steps=800).run(5)
-    return {"choice": loop.outer.choice, "wire": loop.outer.wire, "every": loop.outer.every}
+    said = []
+    for budget in (options["thin"], options["budget"]):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            loop = Loop(rank, every=None, method="auto", budget=budget, steps=800).run(5)
+        said.append([str(w.message) for w in caught])
+    return {"choice": loop.outer.choice, "wire": loop.outer.wire, "every": loop.outer.every, "said": said}
 
 
 SCENARIOS = {

@@ -57,7 +57,7 @@ TRIO = {
     "nan sketch": ("not_finite", {"compression": 4}),
     "nan sparse": ("not_finite", {"wire": Sparse(share=0.05)}),
     "nan overlapped": ("not_finite", {"compression": 4, "overlap": True}),
-    "auto": ("automatic", {"budget": 60.0}),
+    "auto": ("automatic", {"budget": 400.0, "thin": 0.01}),
 }
 
 
@@ -227,7 +227,10 @@ def test_auto_builds_what_it_chose(trio):
         seen = rank["auto"]
         assert seen["wire"] == seen["choice"].wire
         assert seen["every"] == seen["choice"].every
-        assert seen["choice"].bytes_per_parameter <= 60.0
+        assert seen["choice"].bytes_per_parameter <= 400.0
+        thin, rich = seen["said"]
+        assert any("expect no gain over training alone" in text for text in thin)
+        assert not any("no gain" in text for text in rich)
 
 
 def test_ddp_inside_sites_and_the_outer_step_between_them(tmp_path):

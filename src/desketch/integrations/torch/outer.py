@@ -41,6 +41,7 @@ from desketch.integrations.torch.nesterov import Nesterov
 from desketch.integrations.torch.round import OuterStats, Report, Skipped, exchange_update, report
 from desketch.integrations.torch.site import Site
 from desketch.keys import Key
+from desketch.wire import Wire
 
 __all__ = ["OuterStats", "SketchedOuter"]
 
@@ -109,6 +110,8 @@ class SketchedOuter:
         self.weights = "v^(-1/4)" if weights == "auto" and adaptive(optimizer) else "1"
         moments = None if self.weights == "1" else lambda: second_moments(optimizer, self._parameters())
         self.method = make(self.wire, sizes=self.flat.sizes, key=key, momentum=momentum, moments=moments)
+        for caution in self._cautions():
+            warnings.warn(caution, stacklevel=2)
         self._key = key
         self.theta = self.flat.flatten().cpu()
         self.round = self.count = 0
@@ -315,6 +318,13 @@ class SketchedOuter:
             raise ConfigError('method="auto" needs budget (bytes a parameter in the whole run) and steps (inner steps)')
         ranks = self.exchange.size if self.exchange else 2
         return choose(budget, steps=steps, sizes=self.flat.sizes, ranks=ranks, adaptive=adaptive(self.optimizer))
+
+    def _cautions(self) -> list[str]:
+        """What a user should know of the wire before a run."""
+        found = [self.wire.caution(self.flat.d)] if isinstance(self.wire, Wire) else []
+        if self.choice is not None and not self.choice.worth_it:
+            found.append(f'method="auto": {self.choice.why}')
+        return [caution for caution in found if caution]
 
     def _parameters(self) -> list[nn.Parameter]:
         named = dict(self.flat.module.named_parameters())
