@@ -1,7 +1,8 @@
 """The method for a budget: the best measured row that the budget pays for, and a sentence that says why.
 
 Rows are those of ``measured.py`` at the number of inner steps nearest to the run's (as a ratio); a row's bytes are
-computed for the run at hand.  Where one worker alone was as good, the sentence says so.
+computed for the run at hand.  A budget below every row takes the thinnest one with rounds further apart, beyond what
+was measured.  Where one worker alone was as good, or nothing was measured, the sentence says so.
 """
 
 from __future__ import annotations
@@ -47,8 +48,18 @@ def choose(budget: float, *, steps: int, sizes: Sequence[int], ranks: int, adapt
     if not priced:
         raise ConfigError(f"{steps} steps are fewer than any measured distance between rounds; give every and wire")
     affordable = [(row, price) for row, price in priced if price <= budget]
-    row, price = min(affordable, key=lambda pair: pair[0].loss) if affordable else min(priced, key=lambda pair: pair[1])
-    return Choice(row.wire, row.every, price, *_explain(row, price, budget, affordable=bool(affordable)))
+    if affordable:
+        row, price = min(affordable, key=lambda pair: pair[0].loss)
+        return Choice(row.wire, row.every, price, *_explain(row, price, budget))
+    row, price = min(priced, key=lambda pair: pair[1])
+    every = math.ceil(row.every * price / budget)
+    if every > steps:
+        raise ConfigError(
+            f"{budget:g} bytes a parameter do not pay for one round of the thinnest method in {steps} steps; raise the "
+            "budget, or train without an outer step"
+        )
+    price = bytes_per_parameter(row.wire, every, steps=steps, sizes=sizes, ranks=ranks, adaptive=adaptive)
+    return Choice(row.wire, every, price, False, _stretched(row, every, budget))
 
 
 def bytes_per_parameter(
@@ -60,12 +71,16 @@ def bytes_per_parameter(
     return 2 * a_round * (steps // every) / sum(sizes)
 
 
-def _explain(row: Row, price: float, budget: float, *, affordable: bool) -> tuple[bool, str]:
+def _explain(row: Row, price: float, budget: float) -> tuple[bool, str]:
     alone = ALONE[row.steps]
-    worth = affordable and row.loss < alone - _NOISE
+    worth = row.loss < alone - _NOISE
     measured = f"{row.loss:.3f} nats after {row.steps} steps, one worker alone {alone:.3f}"
-    if not affordable:
-        why = f"no measured method fits {budget:g} bytes a parameter, the thinnest takes {price:.3g} ({measured})"
-    else:
-        why = f"the best of those measured within {budget:g} bytes a parameter, it takes {price:.3g} ({measured})"
+    why = f"the best of those measured within {budget:g} bytes a parameter, it takes {price:.3g} ({measured})"
     return worth, why if worth else f"{why}; expect no gain over training alone"
+
+
+def _stretched(row: Row, every: int, budget: float) -> str:
+    return (
+        f"no measured method fits {budget:g} bytes a parameter; this is the thinnest, with a round every {every} steps "
+        f"in place of the measured {row.every}; expect no gain over training alone"
+    )
