@@ -58,7 +58,7 @@ def hooks() -> dict[str, tuple[Any, Any, int]]:
     """Map a name to (state, hook, bytes of payload per step)."""
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 
-    from desketch.integrations.ddp import SketchState, sketch_hook
+    from desketch.integrations.torch import SketchState, sketch_hook
     from desketch.keys import Key
 
     d = numbers()

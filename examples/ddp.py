@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from desketch import Key
-from desketch.integrations.ddp import SketchState, sketch_hook
+from desketch.integrations.torch import SketchState, sketch_hook
 
 WORLD, STEPS, COMPRESSION = 2, 600, 10
 

@@ -14,6 +14,7 @@ from desketch.verify.objectives import Quadratic, large_objectives, objectives
 from desketch.verify.refutations import refute
 from desketch.verify.rows import every_row, one_round_row, sampled_row, unbiased_row
 from desketch.verify.simulate import run
+from desketch.verify.weights import check_weights
 
 from .conftest import B, D
 
@@ -45,6 +46,19 @@ def test_moments_tails_and_the_curved_alpha_hold(draws):
     curved = [row for K in (1, 5) for row in check_curved(FAMILIES, d=D, b=B, K=K, rounds=300)]
     rows = [*check_moments(draws), *check_tails(draws), *curved]
     assert [row for row in rows if not row.holds] == []
+
+
+def test_weighted_sketches_have_their_moments_and_the_best_weights_the_least_noise(draws):
+    rows = list(check_weights(draws))
+    assert {row.theorem for row in rows} == {
+        "weighted sketch, mean",
+        "weighted sketch, alpha",
+        "weighted sketch, curved alpha",
+        "best weights",
+    }
+    assert [row for row in rows if not row.holds] == []
+    best = [row.worst_ratio for row in rows if row.theorem == "best weights" and row.family != "uniform"]
+    assert all(0.5 < ratio <= 1 for ratio in best)
 
 
 def test_false_statements_are_refuted_and_their_corrections_hold(draws):

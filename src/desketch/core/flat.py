@@ -17,35 +17,23 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from desketch.errors import InputError
 
-__all__ = ["FlatModel", "Loss", "Watch"]
+__all__ = ["FlatModel", "FlatParameters", "Loss", "Watch"]
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 Watch = Callable[[Tensor, Tensor], None]
 
 
-class FlatModel:
-    """A module and its loss as functions of ``w``: `loss`, `predict`, `unflatten`, `evaluate`."""
+class FlatParameters:
+    """The trainable parameters of a module as one vector w, in the module's own order."""
 
-    def __init__(self, module: nn.Module, loss: Loss = cross_entropy, *, local_statistics: bool = False) -> None:
-        self.module = module.train()
-        self.batch_loss = loss
-        self.local_statistics = local_statistics
+    def __init__(self, module: nn.Module, *, local_statistics: bool = False) -> None:
+        self.module = module
         trainable = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
         _refuse(module, trainable, local_statistics=local_statistics)
         self.names = [name for name, _ in trainable]
         self.shapes = [tuple(p.shape) for _, p in trainable]
         self.sizes = [prod(shape) for shape in self.shapes]
         self.d = sum(self.sizes)
-
-    @property
-    def device(self) -> torch.device:
-        """Where the parameters live."""
-        return next(self.module.parameters()).device
-
-    @property
-    def draws_noise(self) -> bool:
-        """Whether a training forward is random (dropout)."""
-        return any(isinstance(m, _DropoutNd) and m.p > 0 for m in self.module.modules())
 
     def flatten(self) -> Tensor:
         """A copy of the module's current parameters as w."""
@@ -67,6 +55,25 @@ class FlatModel:
             for name, value in self.unflatten(w).items():
                 parameters[name].copy_(value)
         return self.module
+
+
+class FlatModel(FlatParameters):
+    """A module and its loss as functions of ``w``: `loss`, `predict`, `unflatten`, `evaluate`."""
+
+    def __init__(self, module: nn.Module, loss: Loss = cross_entropy, *, local_statistics: bool = False) -> None:
+        super().__init__(module.train(), local_statistics=local_statistics)
+        self.batch_loss = loss
+        self.local_statistics = local_statistics
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters live."""
+        return next(self.module.parameters()).device
+
+    @property
+    def draws_noise(self) -> bool:
+        """Whether a training forward is random (dropout)."""
+        return any(isinstance(m, _DropoutNd) and m.p > 0 for m in self.module.modules())
 
     def predict(self, w: Tensor, x: Tensor) -> Tensor:
         """The module's output at w."""

@@ -1,1 +1,1 @@
-"""Other engines that move the same bytes: Flower and PyTorch DDP."""
+"""Other engines that move the same bytes: Flower and PyTorch."""

@@ -13,8 +13,9 @@ from desketch.sketches.dense import Ams, GaussianFamily
 from desketch.sketches.hadamard import Srht
 from desketch.sketches.sampling import Uniform
 from desketch.sketches.sparse import CountSketch, Sparse1, Sparse2
+from desketch.sketches.weights import Weighted
 
-__all__ = ["FAMILIES", "Family", "Sketch", "draw", "family"]
+__all__ = ["FAMILIES", "Family", "Sketch", "Weighted", "draw", "family"]
 
 _REGISTRY: dict[str, type[Family]] = {
     c.name: c for c in (GaussianFamily, Srht, Ams, CountSketch, Sparse1, Sparse2, Uniform)

@@ -19,6 +19,7 @@ from desketch.verify.refutations import refute
 from desketch.verify.rows import Row
 from desketch.verify.shipped import Route
 from desketch.verify.simulate import Draws, draw_sketches
+from desketch.verify.weights import check_weights
 from desketch.wire import CODEC_TABLE
 
 __all__ = ["FULL", "QUICK", "Scale", "Step", "steps", "verify"]
@@ -98,6 +99,7 @@ def steps(scale: Scale, *, seed: int = 2023) -> list[Step]:
     return [
         Step("moments of a sketch", lambda: check_moments(draws())),
         Step("tails of a sketch", lambda: check_tails(draws())),
+        Step("weighted sketches", lambda: check_weights(draws())),
         *(step for o in objectives(scale.d) for K in scale.local_steps for step in _simulated(scale, draws, o, K)),
         *(
             Step(f"curved alpha, K={K}", partial(check_curved, FAMILIES, **size, K=K, rounds=scale.exact_rounds))

@@ -14,7 +14,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compr
 from torch.nn.parallel import DistributedDataParallel
 
 from desketch.errors import RunError
-from desketch.integrations.ddp import SketchState, sketch_hook
+from desketch.integrations.torch import SketchState, sketch_hook
 from desketch.keys import Key
 
 

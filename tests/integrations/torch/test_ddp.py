@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import pickle
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +10,9 @@ import torch
 
 from desketch import Key, draw
 from desketch.errors import InputError
-from desketch.integrations.ddp import SketchState, _pack_f16, _unpack_f16
+from desketch.integrations.torch.ddp import SketchState, _pack_f16, _unpack_f16
+
+from .gloo import run
 
 WORKER = Path(__file__).with_name("ddp_worker.py")
 
@@ -33,36 +31,14 @@ PAIR = {
 TRIO = {"equal": ("equal_ranks", {"family": "srht"})}
 
 
-def run(folder, world, scenarios):
-    (folder / "scenarios.pkl").write_bytes(pickle.dumps(scenarios))
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    processes = [
-        subprocess.Popen(
-            [sys.executable, str(WORKER), str(rank), str(world), str(folder)],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(world)
-    ]
-    try:
-        logs = [p.communicate(timeout=300)[0] for p in processes]
-    finally:
-        for p in processes:
-            p.kill()
-    assert [p.returncode for p in processes] == [0] * world, "\n".join(logs)
-    return [torch.load(folder / f"rank{rank}.pt", weights_only=False) for rank in range(world)]
-
-
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory):
-    return run(tmp_path_factory.mktemp("pair"), 2, PAIR)
+    return run(WORKER, tmp_path_factory.mktemp("pair"), 2, PAIR)
 
 
 @pytest.fixture(scope="module")
 def trio(tmp_path_factory):
-    return run(tmp_path_factory.mktemp("trio"), 3, TRIO)
+    return run(WORKER, tmp_path_factory.mktemp("trio"), 3, TRIO)
 
 
 @pytest.mark.parametrize("group", ["pair", "trio"])

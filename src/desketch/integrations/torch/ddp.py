@@ -67,7 +67,7 @@ class EnergyNote:
 
     @property
     def lr_factor(self) -> float:
-        """1/sqrt(noise_scale): multiply a learning rate tuned without compression by this."""
+        """1/sqrt(noise_scale): multiply SGD's learning rate, tuned without compression, by this; keep Adam's."""
         return 1.0 / math.sqrt(max(self.noise_scale, 1.0))
 
     @property

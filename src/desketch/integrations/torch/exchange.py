@@ -1,0 +1,169 @@
+"""Exchange: what the ranks of a group send each other in a round, and the bytes of it.
+
+The mean of b numbers a rank takes two collectives.  The numbers are cut into W parts; rank j receives everyone's part j
+(all-to-all), decodes, averages and encodes it again, and everyone collects the averaged parts (all-gather):
+
+    sent by a rank = received by it = (W-1)/W · (bytes of b numbers up + bytes of b numbers down),
+
+about 2 b/8 bytes for one bit a number, whatever W is.  Every rank decodes the same bytes of the mean, so all hold the
+same bits.  A collective is charged for what leaves and enters a rank: an all-gather of n bytes is (W-1) n each way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.distributed as dist
+
+from desketch.errors import RunError
+from desketch.keys import Key
+from desketch.wire import CODEC_TABLE, Header
+
+__all__ = ["Exchange", "Floats", "gather_bytes", "mean_bytes", "parts"]
+
+Floats = npt.NDArray[np.float32]
+_LEAST_PART = 64  # numbers: below, the one-bit code is biased and a part's scale costs more than its numbers
+
+
+class Exchange:
+    """The collectives of one group, counted; tensors live where the group's backend wants them."""
+
+    def __init__(self, group: dist.ProcessGroup | None = None) -> None:
+        self.group = group
+        self.size, self.rank = dist.get_world_size(group), dist.get_rank(group)
+        nccl = dist.get_backend(group) == "nccl"
+        self.device = torch.device("cuda", torch.cuda.current_device()) if nccl else torch.device("cpu")
+        self.sent = self.received = 0
+
+    def gather(self, mine: bytes, *, length: int | None = None) -> list[bytes]:
+        """Everyone's bytes, by rank; all of one length, or padded to ``length``."""
+        n = len(mine) if length is None else length
+        local = _tensor(mine.ljust(n, b"\0"), self.device)
+        everyone = [torch.empty_like(local) for _ in range(self.size)]
+        with self._speaking("all-gather"):
+            dist.all_gather(everyone, local, group=self.group)
+        self._count((self.size - 1) * n)
+        return [_bytes(row) for row in everyone]
+
+    def gather_any(self, mine: bytes) -> list[bytes]:
+        """Everyone's bytes, by rank, of any lengths: the lengths travel first."""
+        lengths = [int.from_bytes(row, "little") for row in self.gather(len(mine).to_bytes(8, "little"))]
+        padded = self.gather(mine, length=max(lengths))
+        return [row[:n] for row, n in zip(padded, lengths, strict=True)]
+
+    def mean(self, values: Floats, *, key: Key, up: str, down: str, heard: Sequence[int]) -> Floats:
+        """The mean of the ``heard`` ranks' ``values``, rounded by ``up``, then by ``down``; equal bits everywhere.
+
+        ``key`` belongs to the round: rotations and rounding are drawn from it, different ones for every rank and part.
+        """
+        cuts = parts(len(values), self.size)
+        outgoing = [
+            _encode(values[cut], up, key=key.fold_in("part", j), kind="update", rounding=self.rank)
+            for j, cut in enumerate(cuts)
+        ]
+        incoming = self._all_to_all(outgoing, mine=CODEC_TABLE[up].size(_length(cuts[self.rank])))
+        own = b""
+        if n := _length(cuts[self.rank]):
+            received = np.frombuffer(b"".join(incoming[rank] for rank in heard), np.uint8).reshape(len(heard), -1)
+            rows = _decode(received, up, n=n, key=key.fold_in("part", self.rank), kind="update")
+            average = rows.mean(axis=0, dtype=np.float64).astype(np.float32)
+            own = _encode(average, down, key=key.fold_in("part", self.rank), kind="broadcast", rounding=self.rank)
+        sizes = [CODEC_TABLE[down].size(_length(cut)) if _length(cut) else 0 for cut in cuts]
+        collected = self.gather(own, length=max(sizes))
+        out = np.empty_like(values)
+        for j, (cut, row, size) in enumerate(zip(cuts, collected, sizes, strict=True)):
+            if n := _length(cut):
+                payload = np.frombuffer(row[:size], np.uint8)[None]
+                out[cut] = _decode(payload, down, n=n, key=key.fold_in("part", j), kind="broadcast")[0]
+        return out
+
+    def _all_to_all(self, outgoing: list[bytes], *, mine: int) -> list[bytes]:
+        """Send ``outgoing[j]`` to rank j; return what each rank sent here, ``mine`` bytes each."""
+        mine = mine if outgoing[self.rank] else 0
+        source, target = _tensor(b"".join(outgoing), self.device), torch.empty(mine * self.size, dtype=torch.uint8)
+        target = target.to(self.device)
+        with self._speaking("all-to-all"):
+            dist.all_to_all_single(target, source, [mine] * self.size, [len(o) for o in outgoing], group=self.group)
+        self._count(source.numel() - len(outgoing[self.rank]), (self.size - 1) * mine)
+        received = _bytes(target)
+        return [received[i * mine : (i + 1) * mine] for i in range(self.size)]
+
+    def broadcast(self, values: torch.Tensor, *, source: int) -> None:
+        """Rank ``source``'s values for everyone, in place; charged as a chain: one copy in, one out."""
+        moved = values.to(self.device)
+        with self._speaking("broadcast"):
+            dist.broadcast(moved, group_src=source, group=self.group)
+        values.copy_(moved)
+        n = values.numel() * values.element_size() if self.size > 1 else 0
+        self._count(n if self.rank == source else 0, 0 if self.rank == source else n)
+
+    def _count(self, sent: int, received: int | None = None) -> None:
+        self.sent += sent
+        self.received += sent if received is None else received
+
+    @contextmanager
+    def _speaking(self, what: str) -> Iterator[None]:
+        """Turn whatever the backend says about a lost peer into one sentence."""
+        try:
+            yield
+        except RuntimeError as error:
+            first = str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
+            raise RunError(
+                f"rank {self.rank} of {self.size}: the {what} of an outer round failed, a rank has died or cannot be "
+                f"reached ({first}). Nothing of this round was applied here: save model, optimiser and outer "
+                "state_dict() of every rank that is left, start all ranks again, load them, and call "
+                "outer.synchronise() if some rank has none or another round"
+            ) from error
+
+
+def parts(b: int, ranks: int) -> list[slice]:
+    """Who averages which numbers: as equal as can be, none (but the only one) below 64; ranks left over get none."""
+    count = max(1, min(ranks, b // _LEAST_PART))
+    edges = [j * b // count for j in range(count + 1)] + [b] * (ranks - count)
+    return [slice(edges[j], edges[j + 1]) for j in range(ranks)]
+
+
+def mean_bytes(b: int, ranks: int, *, up: str, down: str) -> float:
+    """Bytes a rank sends, on average over the ranks, to learn the mean of b numbers; it receives as many."""
+    lengths = [_length(cut) for cut in parts(b, ranks) if _length(cut)]
+    first = (ranks - 1) / ranks * sum(CODEC_TABLE[up].size(n) for n in lengths)
+    return first + gather_bytes(max(CODEC_TABLE[down].size(n) for n in lengths), ranks)
+
+
+def gather_bytes(n: int, ranks: int) -> int:
+    """Bytes a rank sends, and receives, in an all-gather of n bytes each."""
+    return (ranks - 1) * n
+
+
+def _header(codec: str, *, n: int, key: Key, kind: str) -> Header:
+    return Header(run=0, round=0, family="none", d=n, b=n, key=key, codec=codec, kind=kind)
+
+
+def _encode(values: Floats, codec: str, *, key: Key, kind: str, rounding: int) -> bytes:
+    n = len(values)
+    if not n:
+        return b""
+    own = key.fold_in("rounding", kind, rounding)
+    return CODEC_TABLE[codec].encode(values[None], _header(codec, n=n, key=key, kind=kind), [own]).tobytes()
+
+
+def _decode(payloads: npt.NDArray[np.uint8], codec: str, *, n: int, key: Key, kind: str) -> Floats:
+    return CODEC_TABLE[codec].decode(payloads, _header(codec, n=n, key=key, kind=kind))
+
+
+def _length(cut: slice) -> int:
+    return int(cut.stop - cut.start)
+
+
+def _tensor(data: bytes, device: torch.device) -> torch.Tensor:
+    array: Any = np.frombuffer(bytearray(data), dtype=np.uint8)
+    return torch.from_numpy(array).to(device)
+
+
+def _bytes(row: torch.Tensor) -> bytes:
+    return row.cpu().numpy().tobytes()
