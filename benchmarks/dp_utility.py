@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from desketch.fed import Observer, RoundRecord, run
-from desketch.fed.mechanism import Ledger
+from desketch.fed.mechanism import RoundLedger
 from desketch.tasks import RunConfig, prepare
 
 DELTA = 1e-5
@@ -92,7 +92,7 @@ class Traffic(Observer):
 class Counting:
     """A run's ledger without the epsilon of every round, which would cost more than the training."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: RoundLedger) -> None:
         self._ledger = ledger
 
     def __getattr__(self, name: str) -> Any:

@@ -15,7 +15,7 @@ import pytest
 
 from desketch.core.tree import unpack_tree
 from desketch.fed import Attendance, run
-from desketch.integrations.flower.deploy import Plan, wait_for_superlink
+from desketch.integrations.flower.deploy import DeploymentPlan, wait_for_superlink
 from desketch.integrations.flower.processes import Deployment, free_port
 from desketch.tasks import RunConfig, prepare
 
@@ -47,7 +47,7 @@ class Bed:
     def __init__(self, folder, clients, rounds, round_timeout):
         self.folder, self.clients = folder, clients
         self.config = RunConfig(**SETTINGS, clients=clients, rounds=rounds, out=str(folder / "server"))
-        self.plan = Plan(folder=folder, config=self.config, port=free_port())
+        self.plan = DeploymentPlan(folder=folder, config=self.config, port=free_port())
         self.plan.write(round_timeout=round_timeout)
         self.deployment = Deployment(folder, "127.0.0.1", self.plan.port)
 

@@ -34,7 +34,7 @@ def deploy(
     json_to: str | None = typer.Option(None, "--json", help="Write the rounds to a file, or to stdout with -."),
 ) -> None:
     """Write the project, the keys and a script for every process; with --try, run it on loopback and stop it again."""
-    from desketch.integrations.flower.deploy import Plan
+    from desketch.integrations.flower.deploy import DeploymentPlan
     from desketch.tasks.config import RunConfig
 
     if folder is None and nodes is None:
@@ -49,13 +49,13 @@ def deploy(
     with tempfile.TemporaryDirectory(prefix="desketch-") as temporary:
         place = (folder or Path(temporary)).resolve()
         if nodes is None:
-            plan = Plan(folder=place, config=settings, host=host, port=port, secure=secure)
+            plan = DeploymentPlan(folder=place, config=settings, host=host, port=port, secure=secure)
             plan.write()
             _show(plan)
             return
         from desketch.integrations.flower.processes import free_port
 
-        plan = Plan(folder=place, config=settings, port=free_port(), behind=free_port(), secure=secure)
+        plan = DeploymentPlan(folder=place, config=settings, port=free_port(), behind=free_port(), secure=secure)
         _finish(_try(plan, quiet=json_to == "-"), plan, json_to)
 
 

@@ -18,10 +18,10 @@ from torch import Tensor
 from desketch.privacy.record import PrivacyRecord
 from desketch.sketches import Sketch
 
-__all__ = ["ExampleMechanism", "Ledger", "Privacy", "SketchMechanism", "StepMechanism"]
+__all__ = ["ExampleMechanism", "Privacy", "RoundLedger", "SketchMechanism", "StepMechanism"]
 
 
-class Ledger(Protocol):
+class RoundLedger(Protocol):
     """The record of what was released, and the budget it is held against."""
 
     def charge(self, t: int) -> None:
@@ -80,7 +80,7 @@ class SketchMechanism(Protocol):
 class Privacy:
     """What a private run plugs in; at most one mechanism is set."""
 
-    ledger: Ledger
+    ledger: RoundLedger
     step: StepMechanism | None = None
     examples: ExampleMechanism | None = None
     sketch: SketchMechanism | None = None

@@ -3,7 +3,7 @@
 Every cell is one run of Algorithm 1 through the shipped channel, the attackers' frames included.  "raw" is the same
 rule on whole updates in f32, with the server step that did best in honest runs on the validation set.  The rules do
 not know how many attack: they are set for up to 6 of 20 throughout.  Accuracy is that of the test set after the last
-round; nothing is chosen by it.
+round; docs/robust.md says how settings were chosen.
 """
 
 from __future__ import annotations

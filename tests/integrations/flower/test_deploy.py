@@ -10,7 +10,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 
 from desketch.errors import ConfigError
-from desketch.integrations.flower.deploy import Plan
+from desketch.integrations.flower.deploy import DeploymentPlan
 from desketch.integrations.flower.party import read_settings
 from desketch.tasks.config import RunConfig
 
@@ -21,13 +21,13 @@ DP = {"mechanism": "sketch-clip", "delta": 1e-5, "clip": 0.5, "noise_multiplier"
 
 
 def plan(tmp_path, **options):
-    return Plan(folder=tmp_path / "run", config=RunConfig(clients=2, rounds=7, dp=DP), **options)
+    return DeploymentPlan(folder=tmp_path / "run", config=RunConfig(clients=2, rounds=7, dp=DP), **options)
 
 
 @pytest.mark.parametrize("batch_size", [16, None])
 def test_settings_survive_the_project(tmp_path, batch_size):
     config = RunConfig(clients=2, rounds=7, dp=DP, batch_size=batch_size)
-    deployment = Plan(folder=tmp_path / "run", config=config)
+    deployment = DeploymentPlan(folder=tmp_path / "run", config=config)
     deployment.write(round_timeout=12.0)
     table = tomllib.loads((deployment.project / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
     assert set(table["components"]) == {"serverapp", "clientapp"}

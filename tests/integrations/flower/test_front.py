@@ -19,7 +19,7 @@ import pytest
 from desketch.errors import RunError
 from desketch.integrations.flower import deploy, front, tunnel
 from desketch.integrations.flower.credentials import header_of, make_credentials
-from desketch.integrations.flower.deploy import Plan
+from desketch.integrations.flower.deploy import DeploymentPlan
 from desketch.integrations.flower.processes import Deployment, free_port
 from desketch.tasks.config import RunConfig
 
@@ -224,14 +224,14 @@ def test_the_tunnel_trusts_its_authority_only(bed, tmp_path, capfd):
 
 def test_without_nginx_nothing_is_called_secure(tmp_path, monkeypatch):
     monkeypatch.setattr(front.shutil, "which", lambda *_, **__: None)
-    plan = Plan(folder=tmp_path / "run", config=RunConfig(clients=2), secure=True, port=free_port())
+    plan = DeploymentPlan(folder=tmp_path / "run", config=RunConfig(clients=2), secure=True, port=free_port())
     with pytest.raises(RunError, match=r"needs nginx .*apt-get install nginx-light"):
         deploy.try_out(plan)
     assert not plan.folder.exists()
 
 
 def test_the_script_of_the_front_refuses_without_nginx(tmp_path):
-    plan = Plan(folder=tmp_path / "run", config=RunConfig(clients=2), secure=True, port=free_port())
+    plan = DeploymentPlan(folder=tmp_path / "run", config=RunConfig(clients=2), secure=True, port=free_port())
     plan.write()
     text = (plan.folder / "2-front.sh").read_text().replace("/usr/sbin:/usr/local/sbin", "/nowhere")
     (plan.folder / "2-front.sh").write_text(text)
@@ -246,7 +246,9 @@ def test_the_script_of_the_front_refuses_without_nginx(tmp_path):
 
 
 def test_the_script_of_the_front_starts_it(tmp_path, nginx):
-    plan = Plan(folder=tmp_path / "run", config=RunConfig(clients=2), secure=True, port=free_port(), behind=free_port())
+    plan = DeploymentPlan(
+        folder=tmp_path / "run", config=RunConfig(clients=2), secure=True, port=free_port(), behind=free_port()
+    )
     plan.write()
     with Deployment(plan.folder, plan.host, plan.port) as deployment:
         deployment._start("front", [str(plan.folder / "2-front.sh")])
@@ -262,7 +264,7 @@ def test_a_folder_that_nginx_would_misread_is_refused(tmp_path):
 
 
 def test_a_secure_superlink_listens_on_loopback_whatever_the_host(tmp_path):
-    plan = Plan(folder=tmp_path / "run", config=RunConfig(clients=2), secure=True, host="192.0.2.7")
+    plan = DeploymentPlan(folder=tmp_path / "run", config=RunConfig(clients=2), secure=True, host="192.0.2.7")
     plan.write()
     link = (plan.folder / "1-superlink.sh").read_text()
     assert "--host 127.0.0.1 --port 9000" in link

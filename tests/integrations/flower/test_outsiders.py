@@ -14,7 +14,7 @@ import pytest
 
 from desketch.integrations.flower import deploy, front
 from desketch.integrations.flower.credentials import make_node_key
-from desketch.integrations.flower.deploy import Plan
+from desketch.integrations.flower.deploy import DeploymentPlan
 from desketch.integrations.flower.enrol import read_enrolled
 from desketch.integrations.flower.processes import Deployment, flower_environment, free_port, tool
 from desketch.integrations.flower.project import write_flower_home, write_project
@@ -69,7 +69,7 @@ def until_refused(plan, expected):
 
 def test_outsiders_are_refused_by_name_while_the_listed_train(tmp_path, nginx, rogue):
     config = RunConfig(clients=2, rounds=2, model="mlp:16", evaluate_every=1)
-    plan = Plan(folder=tmp_path / "run", config=config, port=free_port(), behind=free_port(), secure=True)
+    plan = DeploymentPlan(folder=tmp_path / "run", config=config, port=free_port(), behind=free_port(), secure=True)
     plan.write()
     outside = rogue(plan)
     with Deployment(plan.folder.resolve(), *plan.superlink) as deployment:

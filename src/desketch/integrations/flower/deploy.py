@@ -27,7 +27,7 @@ from desketch.integrations.flower.processes import Deployment, flower_environmen
 from desketch.integrations.flower.project import write_flower_home, write_project
 from desketch.tasks.config import RunConfig
 
-__all__ = ["Plan", "start", "try_out", "wait_for_superlink"]
+__all__ = ["DeploymentPlan", "start", "try_out", "wait_for_superlink"]
 
 _NGINX = [
     'PATH="$PATH:/usr/sbin:/usr/local/sbin"',
@@ -38,7 +38,7 @@ _SWITCHES = ("FLWR_TELEMETRY_ENABLED", "FLWR_DISABLE_UPDATE_CHECK", "FLWR_SUPERE
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class DeploymentPlan:
     """Where a run's processes live and how they trust one another.
 
     ``host`` and ``port`` are what nodes connect to; ``behind`` is the port of a secure SuperLink on loopback.
@@ -164,7 +164,7 @@ class Plan:
 
 
 def try_out(
-    plan: Plan,
+    plan: DeploymentPlan,
     *,
     on_row: Callable[[dict[str, Any]], None] = lambda row: None,
     minutes: float = 60.0,
@@ -189,7 +189,7 @@ def try_out(
         return rows
 
 
-def follow(deployment: Deployment, plan: Plan, minutes: float) -> Iterator[dict[str, Any]]:
+def follow(deployment: Deployment, plan: DeploymentPlan, minutes: float) -> Iterator[dict[str, Any]]:
     """The rows of ``metrics.jsonl`` as they are written, until the run or the time ends."""
     path, seen = Path(plan.config.out or plan.folder / "server") / "metrics.jsonl", 0
     deadline = time.monotonic() + 60 * minutes
@@ -203,7 +203,7 @@ def follow(deployment: Deployment, plan: Plan, minutes: float) -> Iterator[dict[
         time.sleep(0.2)
 
 
-def start(deployment: Deployment, plan: Plan) -> None:
+def start(deployment: Deployment, plan: DeploymentPlan) -> None:
     """Start the SuperLink, the front and the nodes of a plan on this machine."""
     deployment.start_superlink(*plan.superlink_options())
     wait_for_superlink(deployment)
