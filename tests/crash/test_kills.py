@@ -18,9 +18,9 @@ SMALL = (
 )
 PRIVATE = f"{SMALL} --delta 1e-5 --clip 1 --noise-multiplier 2"
 KINDS = {
-    "plain": f"{SMALL} --server sgd",
-    "momentum": f"{SMALL} --server momentum",
-    "adam": f"{SMALL} --server adam",
+    "plain": f"{SMALL} --server-optimizer sgd",
+    "momentum": f"{SMALL} --server-optimizer momentum",
+    "adam": f"{SMALL} --server-optimizer adam",
     "partial": f"{SMALL} --fraction 0.5 --dropout 0.2 --straggler 0.2",
     "capture": f"{SMALL} --capture 1,3",
     "tree": f"{SMALL} --topology ring --protocol tree",

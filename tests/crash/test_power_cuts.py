@@ -136,7 +136,7 @@ def test_a_run_survives_a_power_cut_at_any_point_in_many_ways(build, tmp_path, m
 def served(folder, disk=None):
     """Rounds of a server with two clients that start anew; its digest."""
     server = parties.server(folder, optimizer="momentum")
-    nodes = {c: parties.client(c) for c in range(2)}
+    nodes = {c: parties.returning(c) for c in range(2)}
     resumed = server.t
     while server.t < 3:
         parties.play(server, nodes)

@@ -155,7 +155,7 @@ def seeds() -> dict[str, list[bytes]]:
     coded = [bytes.fromhex(vector["frame"]) for vector in vectors]
     bodies = [bytes(fields_payload(one)) for one in coded]
     digest = bytes(range(16))
-    envelope = {"run": 0x01020304, "d": 51_000, "t": 7}
+    envelope = {"run": 0x01020304, "d": 51_000, "t": 8}
     orders = [
         Order(**envelope, since=6, upto=7, digest=digest, broadcasts=((7, coded[0]),)),
         Order(**envelope, since=0, upto=7, digest=digest, train=False, agreement=b"{}", checkpoint=b"checkpoint"),

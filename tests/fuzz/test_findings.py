@@ -10,7 +10,7 @@ from desketch.session.protocol import Order
 from desketch.wire import peek
 
 ORDER = Order(
-    run=0x01020304, d=51_000, t=7, since=0, upto=7, digest=bytes(range(16)), agreement=b"{}", checkpoint=b"checkpoint"
+    run=0x01020304, d=51_000, t=8, since=0, upto=7, digest=bytes(range(16)), agreement=b"{}", checkpoint=b"checkpoint"
 )
 
 

@@ -192,7 +192,7 @@ class TestMechanisms:
             raise OSError("no entropy")
 
         monkeypatch.setattr(os, "urandom", broken)
-        with pytest.raises(PrivacyError, match="nothing is released"):
+        with pytest.raises(PrivacyError, match="nothing was released"):
             channel.aggregate(1, dict(enumerate(frames)))
 
     def test_the_spread_of_the_release(self) -> None:

@@ -14,6 +14,7 @@ from desketch.fed.local import ClientData, LocalWork
 from desketch.fed.tensor_client import tensor_clients
 from desketch.session.agreement import Agreement
 from desketch.session.client import ClientSession, MemoryStore
+from desketch.session.protocol import TOKEN_SIZE
 from desketch.session.server import Outcome, ServerSession
 from desketch.tasks.goals import Classification
 from desketch.wire import Wire
@@ -69,6 +70,13 @@ def server(folder=None, **changes):
 
 def client(number, store=None, seed=0):
     return ClientSession(number, DigitsTrainer(number, seed), store or MemoryStore())
+
+
+def returning(number):
+    """A client whose process starts anew: it has forgotten all but the token in its folder."""
+    store = MemoryStore()
+    store.token = bytes([number]) * TOKEN_SIZE
+    return client(number, store)
 
 
 def play(session, nodes, *, asked=None, train=True):

@@ -13,7 +13,7 @@ import pytest
 import torch
 from test_sessions import Liar, four
 
-from desketch.core.tree import unpack_tree
+from desketch.core.checkpoint import load_checkpoint
 from desketch.errors import ConfigError
 from desketch.fed.robust import parse_rule
 from desketch.session.agreement import Agreement
@@ -38,9 +38,7 @@ def test_no_update_ends_the_session_or_its_state(tmp_path: Path, codec: str, rul
         assert set(report.refused) <= {"client 1"}
         assert report.void is not None or {0, 2, 3} <= set(report.participants)
         assert bool(session.w.isfinite().all())
-        assert bool(
-            unpack_tree((tmp_path / "server.safetensors").read_bytes())["server"]["replica"]["w"].isfinite().all()
-        )
+        assert bool(load_checkpoint(tmp_path / "checkpoint")["server"]["replica"]["w"].isfinite().all())
     again = parties.server(tmp_path, wire=Wire(b=200, codec=codec), robust=rule)
     assert again.resumed
     assert again.digest() == session.digest()

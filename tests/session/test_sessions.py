@@ -142,7 +142,7 @@ def test_the_server_resumes_bit_for_bit(tmp_path):
 
 def test_a_server_whose_state_is_gone_or_rotten_says_so(tmp_path):
     """A flipped bit used to load another w in a quarter of the cases; the state before the last takes its place."""
-    session, nodes = parties.server(tmp_path), four()
+    session, nodes = parties.server(tmp_path), {100 + c: parties.returning(c) for c in range(4)}
     for _ in range(2):
         parties.play(session, nodes)
     newest = tmp_path / "checkpoint" / "round-000002.safetensors"
@@ -154,7 +154,7 @@ def test_a_server_whose_state_is_gone_or_rotten_says_so(tmp_path):
             assert parties.server(tmp_path).t == 1
     with pytest.warns(UserWarning, match="damaged"):
         again = parties.server(tmp_path)
-    parties.play(again, four())
+    parties.play(again, {100 + c: parties.returning(c) for c in range(4)})
     assert again.digest() == session.digest()
     for path in (tmp_path / "checkpoint").iterdir():
         path.unlink()

@@ -74,11 +74,11 @@ class OsEntropy(Entropy):
             drawn = os.urandom(size)
         except (OSError, NotImplementedError) as error:
             raise PrivacyError(
-                f"the operating system gives no random bytes ({error}); without noise nothing is released. Repair its "
+                f"the operating system gives no random bytes ({error}); nothing was released. Repair its "
                 "generator (/dev/urandom, getrandom) and resume the run"
             ) from error
         if len(drawn) != size:
-            raise PrivacyError(f"the operating system gave {len(drawn)} of {size} random bytes; nothing is released")
+            raise PrivacyError(f"the operating system gave {len(drawn)} of {size} random bytes; nothing was released")
         return drawn
 
     def __repr__(self) -> str:

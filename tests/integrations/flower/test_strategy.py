@@ -464,7 +464,7 @@ def test_live_replicas_end_with_the_last_broadcast_however_a_run_ends(tmp_path, 
 def test_a_rule_and_sizes_reach_the_session_or_are_refused():
     strategy = SketchStrategy(robust="trimmed-mean:beta=0.1", sizes={0: 30.0})
     arrays = ArrayRecord({"w": Array(np.zeros(40, dtype=np.float32))})
-    strategy._open(arrays, ConfigRecord(), ConfigRecord())
+    strategy._open(arrays, ConfigRecord(), ConfigRecord(), 3)
     aggregator = strategy.session.server.replica.channel.aggregator
     assert (aggregator.rule.spec, aggregator.sizes) == ("trimmed-mean:beta=0.1", {0: 30.0})
     with pytest.raises(ConfigError, match="expected one of none"):
