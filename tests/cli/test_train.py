@@ -127,7 +127,7 @@ def test_wrong_settings_are_one_clear_message(
     assert words in printed.err
 
 
-@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("sent", [pytest.param(signal.SIGKILL, marks=pytest.mark.slow), signal.SIGINT])
 def test_a_killed_run_resumes_bit_for_bit(tmp_path: Path, sent: signal.Signals) -> None:
     arguments = [*SMALL, "--rounds", "40", "--checkpoint-every", "3", "--fraction", "0.5", "--seed", "5"]
     code, out, err = _train(*arguments, "--out", "whole", "--json", "-", cwd=tmp_path)

@@ -37,7 +37,7 @@ def test_json_shape_and_values() -> None:
 
 def test_calibrating_draws_what_the_noise_will_spend(tmp_path: Path) -> None:
     plot = tmp_path / "plot.png"
-    found = document(*FLAGS, "--epsilon", "4", "--delta", "1e-5", "--calibrate", "--plot", str(plot))
+    found = document(*FLAGS[:-1], "8", "--epsilon", "4", "--delta", "1e-5", "--calibrate", "--plot", str(plot))
     assert plot.read_bytes().startswith(b"\x89PNG")
     assert found["curve"]["pld"][-1] == pytest.approx(4, abs=0.01)
 

@@ -115,7 +115,7 @@ class TorchNoise(Entropy):
 
 
 @pytest.mark.parametrize("kind", SCENES)
-@pytest.mark.parametrize("source", [KeyNoise, lambda t: TorchNoise()])
+@pytest.mark.parametrize("source", [KeyNoise, pytest.param(lambda t: TorchNoise(), marks=pytest.mark.slow)])
 def test_noise_from_public_state_is_caught(kind: tuple[str, str], source: Callable[[int], Entropy]) -> None:
     assert attack(kind, lambda t: build(kind, source(t)), replay=True).violation
 

@@ -248,7 +248,7 @@ def test_ddp_inside_sites_and_the_outer_step_between_them(tmp_path):
         assert len({one["round"] for one in ranks}) == 1
 
 
-@pytest.mark.parametrize("way", ["sketch", "sparseloco"])
+@pytest.mark.parametrize("way", ["sketch", pytest.param("sparseloco", marks=pytest.mark.slow)])
 def test_a_rank_that_dies_ends_the_others_with_one_error_and_a_state_to_resume(tmp_path, way):
     options = {"folder": str(tmp_path), "loop": WAYS[way]}
     died = run(WORKER, tmp_path, 3, {"dying": ("dying", options)}, expected=[0, 0, 9])
