@@ -24,7 +24,7 @@ template <class T> class Scratch {
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
 
-  void zero() { memset(data_, 0, bytes_); }
+  void zero() { if (bytes_) memset(data_, 0, bytes_); }
   T* data() { return data_; }
   T& operator[](size_t i) { return data_[i]; }
 
@@ -68,7 +68,7 @@ template <class T> class List {
   }
 
   void clear() { size_ = 0; }
-  void zero() { memset(static_cast<void*>(data_), 0, size_ * sizeof(T)); }
+  void zero() { if (size_) memset(static_cast<void*>(data_), 0, size_ * sizeof(T)); }
   size_t size() const { return size_; }
   T& operator[](size_t i) { return data_[i]; }
   const T& operator[](size_t i) const { return data_[i]; }

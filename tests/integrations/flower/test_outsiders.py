@@ -102,5 +102,5 @@ def test_outsiders_are_refused_by_name_while_the_listed_train(tmp_path, nginx, r
         rows = list(deploy.follow(deployment, plan, 8))
         assert [row["clients"] for row in rows] == [[0, 1]] * 2
         assert not any(row["refused"] for row in rows)
-    for name in ("superlink.db", "server", "nodes.json", "server/server.safetensors"):
+    for name in ("superlink.db", "server", "nodes.json", "server/checkpoint"):
         assert stat.S_IMODE((plan.folder / name).stat().st_mode) & 0o077 == 0, name
