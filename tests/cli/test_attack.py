@@ -139,3 +139,15 @@ def test_an_audit_takes_the_settings_of_a_run_and_flags_win(tmp_path):
     assert "verdict" in said
     assert all(word not in page.read_text() for word in ("{'", "does_not_know"))
     assert str(page) in said.replace("\n", "")
+
+
+def test_an_audit_takes_a_compression_over_a_run_s_b_and_refuses_what_it_would_ignore(tmp_path):
+    settings = ("--model", "mlp-tanh:8", "--batch-size", 1, "--local-steps", 1, "--b", 90)
+    invoke(train_app, "--rounds", 1, *settings, "--out", tmp_path / "run", "--quiet")
+    flags = ("--seeds", 1, "--no-curves", "--compression", 2, "--json", "-")
+    used = json.loads(invoke(audit_app, "--from-run", tmp_path / "run", *flags).stdout)
+    assert (used["settings"]["b"], used["settings"]["compression"]) == (None, 2.0)
+    text = (tmp_path / "run" / "config.yaml").read_text().replace("family_options: {}", "family_options: {block: 64}")
+    (tmp_path / "run" / "config.yaml").write_text(text)
+    with pytest.raises(InputError, match="options"):
+        invoke(audit_app, "--from-run", tmp_path / "run")

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from desketch.api.client import Client
 from desketch.api.parties import Evaluate, Parties, Settings
 from desketch.api.run import Run
-from desketch.core.files import BLANK, seal, sealed_json, write_durably
+from desketch.core.files import sealed_json, sealed_yaml, write_durably
 from desketch.core.locks import sole_writer
 from desketch.core.tree import pack_tensors
 from desketch.errors import ConfigError, InputError
@@ -136,7 +136,7 @@ def _drive(
             federation,
             identity=parties.identity,
             checkpoint_every=checkpoint_every,
-            config=_sealed(parties.describe(rounds)),
+            config=sealed_yaml(yaml.safe_dump(parties.describe(rounds), sort_keys=False)),
         )
         folder.resume() if resume else folder.start()
         kept.rows = list(folder.rows)
@@ -155,11 +155,6 @@ def _drive(
 
             write_report(path)
     return result
-
-
-def _sealed(values: dict[str, Any]) -> bytes:
-    """Settings as a YAML file whose first line, a comment, is its checksum."""
-    return seal(f"# sha256: {BLANK}\n{yaml.safe_dump(values, sort_keys=False)}".encode())
 
 
 class _Rows(Observer):

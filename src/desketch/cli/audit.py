@@ -66,7 +66,8 @@ def audit(
     settings = {name: value for name, value in locals().items() if name not in ("ctx", "json_to", "html")}
     if from_run is not None:
         given = {name for name in ctx.params if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT}
-        settings |= {name: value for name, value in _of_run(from_run).items() if name not in given}
+        of_run = _of_run(from_run) | ({"b": None} if "compression" in given else {})
+        settings |= {name: value for name, value in of_run.items() if name not in given}
     settings["compression"] = _compression(settings["family"], settings["compression"], settings["b"])
 
     import torch
@@ -105,6 +106,8 @@ def _of_run(folder: Path) -> dict[str, Any]:
         raise InputError(
             "the run is private: say --clip and --noise-std, as `desketch account` or privacy.json has them"
         )
+    if config.family_options:
+        raise InputError(f"the run's family has options, {dict(config.family_options)}, which an audit does not take")
     names = ("task", "model", "family", "compression", "b", "codec", "local_steps", "eta_local")
     return {name: getattr(config, name) for name in names} | {"batch": config.batch_size}
 

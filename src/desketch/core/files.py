@@ -30,6 +30,7 @@ __all__ = [
     "remove",
     "seal",
     "sealed_json",
+    "sealed_yaml",
     "write_durably",
 ]
 
@@ -57,6 +58,11 @@ def intact(data: bytes) -> bool:
 def sealed_json(values: Mapping[str, Any], indent: int | None = None) -> bytes:
     """One JSON object and a newline; its last member is the seal, over the bytes before the newline."""
     return seal(json.dumps({**values, "sha256": BLANK}, indent=indent).encode()) + b"\n"
+
+
+def sealed_yaml(text: str) -> bytes:
+    """A YAML file whose first line, a comment, is its seal."""
+    return seal(f"# sha256: {BLANK}\n{text}".encode())
 
 
 def read_sealed(path: Path, remedy: str) -> bytes:

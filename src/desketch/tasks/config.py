@@ -16,7 +16,7 @@ from typing import Any, Literal, Self
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from desketch.core.files import BLANK, seal, write_durably
+from desketch.core.files import sealed_yaml, write_durably
 from desketch.errors import ConfigError
 from desketch.privacy.settings import PerStep, PrivacySettings, SketchClip
 from desketch.sketches import FAMILIES
@@ -271,7 +271,7 @@ class RunConfig(_Strict):
 
     def sealed(self) -> bytes:
         """The configuration as a YAML file whose first line, a comment, is its checksum."""
-        return seal(f"# sha256: {BLANK}\n{self.to_yaml()}".encode())
+        return sealed_yaml(self.to_yaml())
 
     def to_yaml(self) -> str:
         """Every field, in the order of the class."""
