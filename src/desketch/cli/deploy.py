@@ -80,8 +80,8 @@ def _plan(engine: str, folder: Path, config: Any, *, web: int | None, **options:
         from desketch.integrations.flower.deploy import DeploymentPlan
         from desketch.integrations.processes import free_port
 
-        behind = {"behind": free_port()} if "host" not in options else {}
-        return DeploymentPlan(folder=folder, config=config, **behind, **options)
+        behind = 0 if "host" in options else free_port()
+        return DeploymentPlan(folder=folder, config=config, behind=behind, **options)
     except ImportError as error:
         raise InputError(f"the engine {engine} is not installed ({error}); pip install 'desketch[{engine}]'") from None
 
