@@ -35,6 +35,7 @@ KEEPALIVE = 120  # seconds: a ping costs 250 bytes with its acknowledgements, a 
 SESSION_SECONDS = 24 * 3600  # how long a broker keeps what an absent party must read (QoS 1 only)
 _HANDSHAKE_SECONDS = 60.0  # 4 kB of TLS handshake at 10 kbit/s, shared by several parties
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 60.0
+_DUELS = 8  # connections in a row that stood and were soon lost again: two processes under one name do that
 _TAKEN_OVER = 0x8E
 _HOPELESS = {0x81, 0x84, 0x85, 0x86, 0x87, 0x8A, 0x8C, 0x95, 0x9C, 0x9D}  # CONNACK reasons that waiting does not mend
 
@@ -158,17 +159,20 @@ class Link:
         return found
 
     def _run(self) -> None:
-        pause = _FIRST_PAUSE
+        pause, lost = _FIRST_PAUSE, 0
         while not self._closing.is_set() and self._failed is None:
-            started = time.monotonic()
+            started, self._stood = time.monotonic(), False
             try:
                 self._connect()
                 self._client.loop_forever(timeout=self.keepalive / 4)
             except (OSError, ValueError) as error:
                 self._judge(error)
             self._standing.clear()
-            if time.monotonic() - started > _LONGEST_PAUSE:
-                pause = _FIRST_PAUSE
+            if time.monotonic() - started > 2 * _LONGEST_PAUSE:
+                pause, lost = _FIRST_PAUSE, 0
+            lost += self._stood
+            if lost >= _DUELS and not self._closing.is_set():
+                self._taken_over(f"lost {lost} connections in a row")
             if self._failed is None:
                 self._closing.wait(pause * random.uniform(0.5, 1.5))
             pause = min(2 * pause, _LONGEST_PAUSE)
@@ -213,15 +217,21 @@ class Link:
             return
         if self._subscriptions and not (self.qos and flags.session_present):
             client.subscribe(self._subscriptions)
+        self._stood = True
         self._standing.set()
         self._connected()
 
     def _on_disconnect(self, client: Any, data: Any, flags: Any, reason: ReasonCode, properties: Any) -> None:
         self._standing.clear()
         if reason.value == _TAKEN_OVER:
-            self._failed = RunError(
-                f"another process connected to {self.address.url} as {self.name!r} and took its place; stop one of them"
-            )
+            self._taken_over(str(reason))
+
+    def _taken_over(self, seen: str) -> None:
+        """MQTT 5 brokers say so; mosquitto 2.0.11 only closes the older connection."""
+        self._failed = RunError(
+            f"another process seems to connect to {self.address.url} as {self.name!r} and to take its place ({seen}); "
+            "stop one of them, or mend the connection"
+        )
 
     def _on(self, client: Any, data: Any, message: paho.MQTTMessage) -> None:
         self._receive(message)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from desketch.core.files import write_durably
+from desketch.core.locks import sole_writer
 from desketch.errors import InputError
 from desketch.fed.rounds import Observer
 from desketch.integrations.mqtt.address import Address
@@ -59,7 +60,8 @@ def join_configured(
         _tell(folder, told)
         on_answer(told)
 
-    party.run(stop=stop, on_answer=note)
+    with sole_writer(folder, seconds=1.0, name="joined.lock"):  # for its life, not for an answer
+        party.run(stop=stop, on_answer=note)
     told["interface_up"], told["interface_down"] = party.link.traffic()
     told["over"] = party.over
     _tell(folder, told)
