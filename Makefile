@@ -23,7 +23,7 @@ $(STAMP): pyproject.toml constraints.txt $(KERNEL)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) $(if $(filter system,$(TORCH)),--system-site-packages)
 	$(BIN)/python scripts/install_torch.py $(TORCH)
 	$(PIP) install $(PINS) scikit-build-core nanobind ninja
-	$(PIP) install $(PINS) --no-build-isolation -e '.[flower,bench,docs,dev]'
+	$(PIP) install $(PINS) --no-build-isolation -e '.[flower,mqtt,bench,docs,dev]'
 	@touch $@
 
 demo: $(STAMP)  ## the main job: a sketched federated training on the embedded digits, with its report
