@@ -2,8 +2,8 @@
 
     python benchmarks/js.py --json benchmarks/results/js.json
 
-CPU milliseconds of one thread: medians of 41 calls after 40 to warm up, in Node (``npm run bench`` in ``clients/js``) and
-in Python in turn, then the median over the repeats.  Drawing R (hashes and rows) is a column of its own.
+CPU milliseconds of one thread: medians of 41 calls after 40 to warm up, in Node (``npm run bench`` in ``clients/js``)
+and in Python in turn, then the median over the repeats.  Drawing R (hashes and rows) is a column of its own.
 """
 
 from __future__ import annotations
