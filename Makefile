@@ -11,7 +11,7 @@ PINS   := -c $(VENV)/constraints.txt
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow mutants sanitize clang fuzz check format bench docs site notebooks wheel clean
+.PHONY: help setup demo test test-slow mutants sanitize clang fuzz check format bench docs site notebooks wheel js clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 12
@@ -77,5 +77,12 @@ notebooks: $(STAMP)  ## run the notebooks of docs/notebooks and write their page
 wheel: $(STAMP)  ## an sdist and a wheel for this machine in dist/
 	$(BIN)/python -m build --no-isolation
 
+js: clients/js/node_modules/.ready  ## type-check and build the JavaScript client (needs Node 20 and npm)
+	cd clients/js && npm run build
+
+clients/js/node_modules/.ready: clients/js/package.json clients/js/package-lock.json
+	cd clients/js && npm ci
+	@touch $@
+
 clean:  ## remove everything that was built
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) clients/js/node_modules build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
