@@ -92,5 +92,5 @@ plt.tight_layout()
 plt.show()
 
 # %% [markdown]
-# A gain only counts if it beats the row of sending nothing. On real clusters the same idea is an outer step in your own loop, with
+# One run each, so differences of a few hundredths mean nothing; and a gain only counts if it beats the row of sending nothing. On real clusters the same idea is an outer step in your own loop, with
 # a sketch that is weighted by Adam's own moments and so loses less: [transformers](../transformers.md).
