@@ -98,6 +98,7 @@ def serve(
     from desketch.integrations.mqtt.address import Address
     from desketch.integrations.mqtt.carrier import REPEAT_SECONDS, MqttCarrier
 
+    address = Address.parse(url, insecure=insecure)
     flat, was_training = FlatModel(model), model.training
     agreement = Agreement(
         name=name,
@@ -114,7 +115,6 @@ def serve(
     if (caution := agreement.wire.caution(flat.d)) is not None:
         warnings.warn(caution, stacklevel=2)
     folder, rows = None if out is None else Path(out), list[dict[str, Any]]()
-    address = Address.parse(url, insecure=insecure)
     with ExitStack() as stack:
         stack.enter_context(sole_writer(folder, seconds=1.0))
         session = ServerSession(
