@@ -947,11 +947,196 @@ function named(codes, number, field) {
   if (name === void 0) throw new Refused(field, `${field}: unknown code ${number}`);
   return name;
 }
+
+// src/optimizers.ts
+var { fround: fround3, sqrt } = Math;
+var BETA2 = 0.99;
+var TAU = 1e-3;
+var LEAST_FLOOR = 1e-30;
+var KAPPA = 0.25;
+var LONGEST_START = 16;
+var REACH = 0.25;
+function round16(x) {
+  if (!Number.isFinite(x) || x === 0) return x;
+  let unit = 2 ** (Math.floor(Math.log2(Math.abs(x))) - 15);
+  while (Math.abs(x) / unit >= 2 ** 16) unit *= 2;
+  while (Math.abs(x) / unit < 2 ** 15) unit /= 2;
+  const steps = x / unit;
+  const floor = Math.floor(steps);
+  const rest = steps - floor;
+  return (rest > 0.5 || rest === 0.5 && floor % 2 !== 0 ? floor + 1 : floor) * unit;
+}
+function norm(x) {
+  return sqrt(dot(x, x));
+}
+function dot(x, y) {
+  let sum = 0;
+  for (let i = 0; i < x.length; i++) sum += x[i] * y[i];
+  return sum;
+}
+var share = (beta, t) => fround3(round16(1 - beta ** t));
+function times2(x, c) {
+  const factor = fround3(c);
+  return x.map((v) => v * factor);
+}
+function mix(x, a, y, b) {
+  const keep = fround3(a);
+  const take = fround3(b);
+  for (let i = 0; i < x.length; i++) x[i] = fround3(x[i] * keep) + fround3(y[i] * take);
+  return x;
+}
+var AutoStep = class {
+  eta = 0;
+  bound = Infinity;
+  /** Learn from an update and the step before it; return the update, bounded. */
+  observe(w, update, s) {
+    if (this.eta === 0) this.start(norm(w), update);
+    else if (s !== void 0) this.learn(update, s);
+    return update.norm > this.bound ? times2(update.u, round16(this.bound / update.norm)) : update.u;
+  }
+  start(length, { u, norm: y, b }) {
+    if (y === 0) return;
+    this.eta = round16(Math.min(Math.max(length / y, 1), LONGEST_START) * sqrt(b / u.length));
+    this.bound = REACH * length || Infinity;
+  }
+  learn({ u, norm: y, b, along }, s) {
+    const d = u.length;
+    const length = y * norm(s);
+    let rho = length === 0 ? 0 : sqrt(d / b) * dot(u, s) / length;
+    let g = 1 / (1 + d / b ** 2);
+    if (along !== void 0) {
+      rho = y === 0 ? 0 : along / y;
+      g = 1;
+    }
+    this.eta = round16(this.eta * Math.exp(KAPPA * g * Math.min(Math.max(rho, -2), 1)));
+  }
+};
+var DIRECTIONS = {
+  sgd: (u) => u,
+  momentum: (u, o) => divided(o.mean(u), share(o.beta, o.t)),
+  nesterov: (u, o) => divided(mix(o.mean(u).slice(), o.beta, u, 1 - o.beta), share(o.beta, o.t + 1)),
+  adam: (u, o) => o.scaled(u, (v) => v),
+  amsgrad: (u, o) => o.scaled(u, (v) => {
+    const top = o.vectors.top;
+    return o.vectors.top = top === void 0 ? v : v.map((x, i) => Math.max(x, top[i]));
+  })
+};
+var divided = (x, by) => x.map((v) => v / by);
+var ServerOptimizer = class {
+  constructor(name, eta, beta) {
+    this.name = name;
+    this.beta = beta;
+    if (DIRECTIONS[name] === void 0) {
+      throw new RangeError(`unknown server optimiser ${name}; there are ${Object.keys(DIRECTIONS).join(", ")}`);
+    }
+    if (!(beta >= 0 && beta < 1)) throw new RangeError(`beta lies in [0, 1), not at ${beta}`);
+    if (eta !== "auto" && !(eta > 0 && eta < Infinity)) throw new RangeError(`eta is "auto" or above 0, not ${eta}`);
+    this.auto = eta === "auto" ? new AutoStep() : void 0;
+    this.eta = eta === "auto" ? 0 : eta;
+  }
+  name;
+  beta;
+  t = 0;
+  eta;
+  unit = 0;
+  floor = 0;
+  vectors = {};
+  auto;
+  /** Move w by one step, in place. */
+  apply(w, update) {
+    this.t += 1;
+    const u = this.auto?.observe(w, update, this.vectors.s) ?? update.u;
+    const p = DIRECTIONS[this.name](u, this);
+    if (this.auto) {
+      if (this.unit === 0) this.unit = lengthRatio(u, p);
+      this.eta = this.auto.eta * this.unit;
+    }
+    const s = times2(p, this.eta);
+    if (this.auto) this.vectors.s = s;
+    for (let i = 0; i < w.length; i++) w[i] += s[i];
+  }
+  /** The running mean m, without its bias correction. */
+  mean(u) {
+    if (this.beta === 0) return u;
+    return this.vectors.m = mix(this.vectors.m ?? new Float32Array(u.length), this.beta, u, 1 - this.beta);
+  }
+  /** The direction of adam; `second` turns v^ into what stands under the root. */
+  scaled(u, second) {
+    const m = divided(this.mean(u), share(this.beta, this.t));
+    if (this.vectors.v === void 0) {
+      this.vectors.v = new Float32Array(u.length);
+      this.floor = fround3(Math.max(round16(TAU * norm(u) / sqrt(u.length)), LEAST_FLOOR));
+    }
+    const squares = u.map((x) => x * x);
+    const v = mix(this.vectors.v, BETA2, squares, 1 - BETA2);
+    const under = second(divided(v, share(BETA2, this.t)));
+    return m.map((x, i) => x / fround3(fround3(sqrt(under[i])) + this.floor));
+  }
+};
+function lengthRatio(u, p) {
+  const length = norm(p);
+  return length === 0 ? 0 : round16(norm(u) / length);
+}
+
+// src/replica.ts
+var LARGEST_KEPT = 1e30;
+function sketchAt({ family, d, b, key, options }, t) {
+  return draw(family, d, b, key.foldIn("round", t), options);
+}
+function headerOf({ run, family, d, b, key, down }, t) {
+  return { run, round: t, family, d, b, codec: down, kind: "broadcast", key: key.foldIn("round", t) };
+}
+var Replica = class {
+  constructor(w0, wire, optimizer) {
+    this.wire = wire;
+    this.optimizer = optimizer;
+    if (w0.length !== wire.d) throw new RangeError(`w0 has ${w0.length} numbers, the run has d = ${wire.d}`);
+    if (CODECS[wire.down] === void 0) throw new RangeError(`no codec ${wire.down}`);
+    this.w = w0.slice();
+  }
+  wire;
+  optimizer;
+  w;
+  version = 0;
+  /** Why nothing may be computed from this replica any more. */
+  broken;
+  /** Apply round t's broadcast; undefined is a round without an update. */
+  apply(t, broadcast) {
+    if (this.broken !== void 0) throw new Refused("replica", `replica: ${this.broken}`);
+    if (t !== this.version + 1) {
+      throw new Refused("round", `round: this replica has version ${this.version}, got round ${t}; ask to catch up`);
+    }
+    if (broadcast !== void 0) {
+      const { values } = decode(broadcast, headerOf(this.wire, t));
+      const u = sketchAt(this.wire, t).desketch(values);
+      this.optimizer.apply(this.w, { u, norm: norm(values), b: this.wire.b });
+      this.checkNumbers(t);
+    }
+    this.version = t;
+  }
+  /** SHA-256 of w, in hex. */
+  digest() {
+    const hash = sha256(new Uint8Array(this.w.buffer, this.w.byteOffset, this.w.byteLength));
+    return Array.from(hash, (byte) => byte.toString(16).padStart(2, "0")).join("");
+  }
+  /** Every number this replica keeps is finite, with room to average and square it. */
+  checkNumbers(t) {
+    const kept = { w: this.w, ...this.optimizer.vectors, eta: [this.optimizer.eta], floor: [this.optimizer.floor] };
+    for (const [name, numbers] of Object.entries(kept)) {
+      const bad = numbers.find((x) => !(Math.abs(x) <= LARGEST_KEPT));
+      if (bad === void 0) continue;
+      this.broken = `round ${t} took ${name} to ${bad}, beyond ${LARGEST_KEPT}`;
+      throw new Refused("replica", `replica: ${this.broken}`);
+    }
+  }
+};
 export {
   CODECS,
   Key,
   Refused,
+  Replica,
   Rotation,
+  ServerOptimizer,
   Sha256,
   Stream,
   buckets,
@@ -961,11 +1146,14 @@ export {
   draw,
   encode,
   hadamard,
+  headerOf,
   open,
   pack,
+  round16,
   runId,
   sha256,
   signBits,
+  sketchAt,
   subset,
   unpack
 };
