@@ -1,8 +1,9 @@
 """What was measured, for ``method="auto"`` to choose from: losses of small GPTs by method and distance between rounds.
 
-A character GPT of 108k parameters on tinyshakespeare, 4,000 steps, 4 workers, AdamW, validation loss in nats, one seed; ``alone`` is the mean of the
-four workers when none communicates.  Every row is one of ``benchmarks/results/language_model.json`` (a test compares
-them).  Bytes are not in the table: they follow from the method, the number of ranks and the run.
+A character GPT of 108k parameters on tinyshakespeare, 4,000 steps, 4 workers, AdamW, validation loss in nats, one seed;
+``alone`` is the mean of the four workers when none communicates.  Every row is one of
+``benchmarks/results/language_model.json`` (a test compares them).  Bytes are not in the table: they follow from the
+method, the number of ranks and the run.
 """
 
 from __future__ import annotations
