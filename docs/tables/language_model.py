@@ -42,6 +42,19 @@ def short(result: dict[str, Any]) -> str:
     return _table([row for row in result["rows"] if row["steps"] == 800 and row["shards"] == "iid"])
 
 
+def links(result: dict[str, Any]) -> str:
+    """Real ranks behind shaped links: payload beside what the interface carried, and the clock."""
+    lines = ["| method | every | link | payload, kB | interface, kB | seconds | validation |"]
+    lines.append("|---|---:|---|---:|---:|---:|---:|")
+    for row in sorted((row for row in result["rows"] if row["link"]), key=lambda row: (row["link"], row["row"])):
+        name, settings = _parse(row["row"])
+        lines.append(
+            f"| {_what(name, settings)} | {settings.get('every', '')} | {row['link']} | {row['bytes'] / 1e3:.0f} | "
+            f"{row['interface_bytes'] / 1e3:.0f} | {row['curve'][-1][3]:.0f} | {row['validation'][0]:.3f} |"
+        )
+    return "\n".join(lines)
+
+
 def _table(rows: list[dict[str, Any]]) -> str:
     lines = ["| method | every | outer lr, momentum | rounds | bytes a parameter | validation | test | seeds |"]
     lines.append("|---|---:|---|---:|---:|---:|---:|---:|")
@@ -56,13 +69,17 @@ def _table(rows: list[dict[str, Any]]) -> str:
 def _line(cells: list[dict[str, Any]]) -> str:
     first = cells[0]
     name, settings = _parse(first["row"])
-    what = NAMES[name] + "".join(word.format(float(settings[key])) for key, word in WORDS.items() if key in settings)
+    what = _what(name, settings)
     outer = f"{first['outer_lr']:g}, {first['outer_momentum']:g}" if "outer_lr" in first else ""
     losses = [sum(cell[part][0] for cell in cells) / len(cells) for part in ("validation", "test")]
     return (
         f"| {what} | {settings.get('every', '')} | {outer} | {first['rounds'] or ''} | "
         f"{first['bytes_per_parameter']:.3g} | {losses[0]:.3f} | {losses[1]:.3f} | {len(cells)} |"
     )
+
+
+def _what(name: str, settings: dict[str, str]) -> str:
+    return NAMES[name] + "".join(word.format(float(settings[key])) for key, word in WORDS.items() if key in settings)
 
 
 def _parse(row: str) -> tuple[str, dict[str, str]]:

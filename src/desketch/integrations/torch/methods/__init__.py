@@ -28,7 +28,7 @@ METHODS: dict[str, AnyWire] = {
 }
 """A name for the usual wire of every method."""
 
-FEW = 200  # rounds: in a shorter run an outer momentum of 0.9 has not averaged before the run is over
+FEW = 200  # rounds: in a shorter run a large outer momentum has not averaged before the run is over
 
 _KINDS: dict[type, type[Method]] = {Wire: SketchMethod, Dense: DenseMethod, Sparse: SparseMethod, Signs: SignsMethod}
 

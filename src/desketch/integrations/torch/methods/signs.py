@@ -45,8 +45,8 @@ class Signs:
 class SignsMethod(Method):
     """`Signs` of d numbers; ``moments`` is None for D = 1.
 
-    A memory delays: with momentum 0.9 and lr 0.7 the loop through theta is unstable wherever the inner steps undo more
-    than half of a displacement (its eigenvalue passes 1), so the momentum is 0.5.
+    A memory delays: in a linear model, momentum 0.9 and lr 0.7 make the loop through theta unstable where inner steps
+    undo 60 % of a displacement (an eigenvalue passes 1), so the momentum is 0.5.
     """
 
     lr: ClassVar[float] = 1.0
