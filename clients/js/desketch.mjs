@@ -241,15 +241,17 @@ function signBits(key, table, n) {
   const quadratic = (x) => parity(s2 & times(times(x, x), x));
   const bilinear = (x, y) => parity(s2 & (times(times(x, x), y) ^ times(times(y, y), x)));
   const powers = Array.from({ length: 32 }, (_, k) => 1 << k >>> 0);
-  const forms = powers.map((p) => powers.reduce((form, q) => form | (bilinear(p, q) ? q : 0), 0));
+  const bits = Math.max(5, 32 - Math.clz32(n - 1));
+  const low = powers.slice(0, bits);
+  const forms = low.map((p) => low.reduce((form, q) => form | (bilinear(p, q) ? q : 0), 0));
   const columns = [2863311530, 3435973836, 4042322160, 4278255360, 4294901760];
   let first = 0;
   for (let l = 0; l < 32; l++) first |= (s0 & 1 ^ parity(s1 & l) ^ quadratic(l)) << l;
-  const own = powers.map(quadratic);
+  const own = low.map(quadratic);
   for (let word2 = 0; word2 < out.length; word2++) {
     const h = 32 * word2;
     let constant = parity(s1 & h);
-    for (let k = 5, rest = h; k < 32; k++) {
+    for (let k = 5, rest = h; k < bits; k++) {
       if (!(h >>> k & 1)) continue;
       rest &= ~powers[k];
       constant ^= own[k] ^ parity(forms[k] & rest);
@@ -1080,9 +1082,6 @@ function lengthRatio(u, p) {
 
 // src/replica.ts
 var LARGEST_KEPT = 1e30;
-function sketchAt({ family, d, b, key, options }, t) {
-  return draw(family, d, b, key.foldIn("round", t), options);
-}
 function headerOf({ run, family, d, b, key, down }, t) {
   return { run, round: t, family, d, b, codec: down, kind: "broadcast", key: key.foldIn("round", t) };
 }
@@ -1100,6 +1099,7 @@ var Replica = class {
   version = 0;
   /** Why nothing may be computed from this replica any more. */
   broken;
+  drawn;
   /** Apply round t's broadcast; undefined is a round without an update. */
   apply(t, broadcast) {
     if (this.broken !== void 0) throw new Refused("replica", `replica: ${this.broken}`);
@@ -1108,11 +1108,17 @@ var Replica = class {
     }
     if (broadcast !== void 0) {
       const { values } = decode(broadcast, headerOf(this.wire, t));
-      const u = sketchAt(this.wire, t).desketch(values);
+      const u = this.sketchAt(t).desketch(values);
       this.optimizer.apply(this.w, { u, norm: norm(values), b: this.wire.b });
       this.checkNumbers(t);
     }
     this.version = t;
+  }
+  /** R_t, the same for every party; drawn once for a round's update and broadcast. */
+  sketchAt(t) {
+    const { family, d, b, key, options } = this.wire;
+    if (this.drawn?.t !== t) this.drawn = { t, R: draw(family, d, b, key.foldIn("round", t), options) };
+    return this.drawn.R;
   }
   /** SHA-256 of w, in hex. */
   digest() {
@@ -1130,8 +1136,142 @@ var Replica = class {
     }
   }
 };
+
+// src/train.ts
+function dimension({ widths }) {
+  return widths.slice(1).reduce((d, width, i) => d + width * (widths[i] + 1), 0);
+}
+function networkOf(model, inputs, classes) {
+  if (model === "softmax") return { widths: [inputs, classes], activation: "relu" };
+  const [, tanh, hidden] = /^mlp(-tanh)?:(\d+(?:-\d+)*)$/.exec(model) ?? [];
+  const widths = hidden?.split("-").map(Number);
+  if (widths === void 0 || widths.includes(0)) {
+    throw new RangeError(`this client trains softmax, mlp:H and mlp-tanh:H, not ${JSON.stringify(model)}`);
+  }
+  return { widths: [inputs, ...widths, classes], activation: tanh ? "tanh" : "relu" };
+}
+function loss(network, w, { x, y }, index, gradient) {
+  const layers = network.widths.map((width) => new Float64Array(width));
+  let sum = 0;
+  let correct = 0;
+  for (let n = 0; n < index.length; n++) {
+    const inputs = network.widths[0];
+    layers[0].set(x.subarray(index[n] * inputs, (index[n] + 1) * inputs));
+    forward(network, w, layers);
+    const scores = layers[layers.length - 1];
+    const label = y[index[n]];
+    const top = Math.max(...scores);
+    if (scores[label] === top) correct++;
+    let total = 0;
+    for (let k = 0; k < scores.length; k++) total += Math.exp(scores[k] - top);
+    sum += Math.log(total) + top - scores[label];
+    if (gradient === void 0) continue;
+    const error = scores.map((s, k) => (Math.exp(s - top) / total - (k === label ? 1 : 0)) / index.length);
+    backward(network, w, layers, error, gradient);
+  }
+  return { loss: sum / index.length, correct };
+}
+function forward({ widths, activation }, w, layers) {
+  for (let l = 1, at = 0; l < widths.length; l++) {
+    const [from, to] = [layers[l - 1], layers[l]];
+    const bias = at + from.length * to.length;
+    const last = l === widths.length - 1;
+    for (let j = 0; j < to.length; j++, at += from.length) {
+      let sum = w[bias + j];
+      for (let i = 0; i < from.length; i++) sum += w[at + i] * from[i];
+      to[j] = last ? sum : activation === "relu" ? Math.max(sum, 0) : Math.tanh(sum);
+    }
+    at = bias + to.length;
+  }
+}
+function backward(network, w, layers, error, out) {
+  const { widths, activation } = network;
+  let end = w.length;
+  for (let l = widths.length - 1; l >= 1; l--) {
+    const from = layers[l - 1];
+    const bias = end - widths[l];
+    const start = bias - from.length * widths[l];
+    const below = new Float64Array(from.length);
+    for (let j = 0, at = start; j < error.length; j++, at += from.length) {
+      out[bias + j] += error[j];
+      for (let i = 0; i < from.length; i++) {
+        out[at + i] += error[j] * from[i];
+        below[i] += error[j] * w[at + i];
+      }
+    }
+    for (let i = 0; i < below.length; i++) {
+      below[i] *= activation === "relu" ? Number(from[i] > 0) : 1 - from[i] ** 2;
+    }
+    error = below;
+    end = start;
+  }
+}
+function localUpdate(network, w, examples, work, key) {
+  const n = examples.y.length;
+  const size = Math.min(work.batch ?? n, n);
+  const order = work.batch === void 0 ? Uint32Array.from({ length: n }, (_, i) => i) : shuffles(key, n, work.steps * size);
+  const u = w.slice();
+  let total = 0;
+  for (let k = 0; k < work.steps; k++) {
+    const index = work.batch === void 0 ? order : order.subarray(k * size, (k + 1) * size);
+    const gradient = new Float64Array(w.length);
+    total += loss(network, u, examples, index, gradient).loss;
+    for (let i = 0; i < u.length; i++) u[i] -= work.eta * gradient[i];
+  }
+  return { delta: u.map((value, i) => value - w[i]), loss: total / work.steps };
+}
+function shuffles(key, n, length) {
+  const epochs = Math.ceil(length / n);
+  const out = new Uint32Array(epochs * n);
+  for (let epoch = 0; epoch < epochs; epoch++) {
+    const words = key.stream(epoch).words(n);
+    const part = out.subarray(epoch * n, (epoch + 1) * n);
+    for (let i = 0; i < n; i++) {
+      const j = Math.floor(words[i] / 2 ** 32 * (i + 1));
+      part[i] = part[j];
+      part[j] = i;
+    }
+  }
+  return out.subarray(0, length);
+}
+
+// src/client.ts
+var Client = class {
+  constructor(replica, settings) {
+    this.replica = replica;
+    this.settings = settings;
+    const { network, examples } = settings;
+    const d = dimension(network);
+    if (d !== replica.wire.d) throw new Refused("d", `d: the model has ${d} parameters, the run ${replica.wire.d}`);
+    const [inputs] = network.widths;
+    const classes = network.widths[network.widths.length - 1];
+    const n = examples.y.length;
+    if (n === 0 || examples.x.length !== n * inputs || examples.y.some((y) => y >= classes)) {
+      throw new RangeError(`examples must have ${inputs} numbers each and one of ${classes} classes`);
+    }
+  }
+  replica;
+  settings;
+  /** Mean loss of the local steps of the last update. */
+  loss = NaN;
+  /** The frame of this client's update of round t = version + 1. */
+  update() {
+    const { replica, settings } = this;
+    if (replica.broken !== void 0) throw new Refused("replica", `replica: ${replica.broken}; nothing is sent`);
+    const t = replica.version + 1;
+    const own = settings.own.foldIn("round", t);
+    const { delta, loss: loss2 } = localUpdate(settings.network, replica.w, settings.examples, settings.work, own);
+    if (!delta.every(Number.isFinite)) {
+      throw new Refused("update", `update: local steps of round ${t} gave numbers that are not finite; nothing is sent`);
+    }
+    this.loss = loss2;
+    const header = { ...headerOf(replica.wire, t), kind: "update", codec: settings.up };
+    return encode(replica.sketchAt(t).sketch(delta), header, settings.examples.y.length, settings.random);
+  }
+};
 export {
   CODECS,
+  Client,
   Key,
   Refused,
   Replica,
@@ -1143,17 +1283,20 @@ export {
   check,
   crc32,
   decode,
+  dimension,
   draw,
   encode,
   hadamard,
   headerOf,
+  localUpdate,
+  loss,
+  networkOf,
   open,
   pack,
   round16,
   runId,
   sha256,
   signBits,
-  sketchAt,
   subset,
   unpack
 };

@@ -22,11 +22,7 @@ export interface Wire {
   down: string;
 }
 
-/** The operator of round t. */
-export function sketchAt({ family, d, b, key, options }: Wire, t: number): Sketch {
-  return draw(family, d, b, key.foldIn("round", t), options);
-}
-
+/** What a broadcast of round t must say. */
 export function headerOf({ run, family, d, b, key, down }: Wire, t: number): Expected {
   return { run, round: t, family, d, b, codec: down, kind: "broadcast", key: key.foldIn("round", t) };
 }
@@ -36,6 +32,7 @@ export class Replica {
   version = 0;
   /** Why nothing may be computed from this replica any more. */
   broken: string | undefined;
+  private drawn: { t: number; R: Sketch } | undefined;
 
   constructor(
     w0: Float32Array,
@@ -55,11 +52,18 @@ export class Replica {
     }
     if (broadcast !== undefined) {
       const { values } = decode(broadcast, headerOf(this.wire, t));
-      const u = sketchAt(this.wire, t).desketch(values);
+      const u = this.sketchAt(t).desketch(values);
       this.optimizer.apply(this.w, { u, norm: norm(values), b: this.wire.b });
       this.checkNumbers(t);
     }
     this.version = t;
+  }
+
+  /** R_t, the same for every party; drawn once for a round's update and broadcast. */
+  sketchAt(t: number): Sketch {
+    const { family, d, b, key, options } = this.wire;
+    if (this.drawn?.t !== t) this.drawn = { t, R: draw(family, d, b, key.foldIn("round", t), options) };
+    return this.drawn.R;
   }
 
   /** SHA-256 of w, in hex. */
