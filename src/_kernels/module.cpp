@@ -128,6 +128,7 @@ void rotate(nb::bytes key, const std::string& isa, const Salts& salts, const Row
 }  // namespace
 
 NB_MODULE(_kernels, m) {
+  nb::set_leak_warnings(false);  // whoever keeps a sketch to the end (torch's graphs do) has made no mistake
   m.doc() = "Compiled sketches; desketch.sketches is the interface.";
   m.def("isas", &isas, "Instruction sets usable here, best first.");
   m.def("variable", &variable, "A variable of the environment, or None.");
