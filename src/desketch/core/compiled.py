@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -24,10 +25,11 @@ except ImportError:
 _ISAS: tuple[str, ...] = tuple(_kernels.isas()) if _kernels else ()
 _variable: Callable[[str], str | None] = _kernels.variable if _kernels else os.environ.get
 
-__all__ = ["available", "isa", "isas", "plan", "rotate", "thread_limit", "wanted", "workers"]
+__all__ = ["LONG", "available", "empty", "isa", "isas", "plan", "rotate", "thread_limit", "wanted", "workers"]
 
 _CHOICES = ("auto", "compiled", "reference")
 _WORK_PER_THREAD = 1 << 18
+LONG = 1 << 20  # bytes of a result; shorter ones the system's allocator keeps by itself
 _CORES = os.cpu_count() or 1
 
 
@@ -72,6 +74,13 @@ def rotate(key: bytes, salts: Sequence[int], x: npt.NDArray[np.float32], *, back
     streams = np.asarray(salts, dtype=np.uint32)
     _kernels.rotate(key, isa(), streams, np.ascontiguousarray(x), out, back, workers(x.size, thread_limit()))
     return out
+
+
+def empty(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """An uninitialised array for a kernel to fill; the memory of a long one is kept and used again when it is free."""
+    kind = np.dtype(dtype)
+    size = prod(shape) * kind.itemsize
+    return np.empty(shape, kind) if size < LONG else _kernels.long_result(size).view(kind).reshape(shape)
 
 
 def thread_limit() -> int:
