@@ -20,7 +20,7 @@ $(STAMP): pyproject.toml constraints.txt $(KERNEL)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) install torch==2.13.0
 	$(PIP) install -c constraints.txt scikit-build-core nanobind ninja
-	$(PIP) install -c constraints.txt --no-build-isolation -e '.[flower,bench,docs,dev]'
+	$(PIP) install -c constraints.txt --no-build-isolation -e '.[flower,mqtt,bench,docs,dev]'
 	@touch $@
 
 demo: $(STAMP)  ## the main job: a sketched federated training on the embedded digits, with its report

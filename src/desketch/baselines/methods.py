@@ -101,7 +101,8 @@ def _fetchsgd(wiring: Wiring, setting: Setting) -> Channel:
 
 def _desketch(wiring: Wiring, setting: Setting) -> Channel:
     b = min(setting["b"], wiring.d)
-    return SketchChannel(d=wiring.d, b=b, key=wiring.key, run=wiring.run, codec=setting["codec"])
+    along = bool(setting.get("client_momentum")) and setting["eta_global"] == "auto"
+    return SketchChannel(d=wiring.d, b=b, key=wiring.key, run=wiring.run, codec=setting["codec"], along=along)
 
 
 def _both_ways(name: str, wiring: Wiring, compressor: Compressor) -> Channel:

@@ -19,6 +19,7 @@ from desketch.baselines.criterion import HOLD, Point, reach_and_hold
 from desketch.baselines.methods import Method, Setting, Wiring
 from desketch.core.flat import FlatModel
 from desketch.core.metrics import METRICS, Metric
+from desketch.fed.client_momentum import ClientMomentum
 from desketch.fed.engine import Engine
 from desketch.fed.iterates import Average, LastRounds
 from desketch.fed.local import ClientData, LocalWork
@@ -169,11 +170,13 @@ def _federation(
 ) -> Federation:
     model = engine.model
     work = LocalWork(steps=problem.local_steps, eta=setting["eta_local"], batch=problem.batch, seed=seed)
+    beta = setting.get("client_momentum", 0.0)
     wiring = Wiring(shapes=tuple(model.shapes), d=model.d, key=Key(seed).fold_in("compare", method.name))
     return Federation(
         clients=tensor_clients(clients, engine, work),
         channel=method.channel(wiring, setting),
-        optimizer=make_optimizer(setting["optimizer"], eta_global=setting["eta_global"]),
+        optimizer=make_optimizer(setting["optimizer"], eta_global=setting["eta_global"], client_momentum=beta),
+        memory=ClientMomentum(beta) if beta else None,
         w0=model.flatten(),
         attendance=Attendance(fraction=problem.fraction, seed=seed),
     )

@@ -10,12 +10,18 @@ is learned.  Three parts, each a function of what is on the wire:
             (a hypergradient: the step was too short if the next update still points along it; g is the share of rho's
             variance that is signal).
 
+Where clients send running means (`desketch.fed.client_momentum`), y lags behind the updates and <y, R s> would praise
+every step that the mean already holds.  Clients then send <Δ_c, s_t> of the raw update as one more number, and
+
+    learn   rho = sqrt(d/b) mean_c <Δ_c, s_t> / (|y_{t+1}| |s_t|),  g = 1 (no de-sketching, no noise of it).
+
 Norms and products are taken in float64 and eta is rounded to 16 significant bits, so that replicas on machines which
 sum in another order still agree on every bit of w.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import exp, frexp, inf, isfinite, ldexp, sqrt
 from typing import Any
 
@@ -24,7 +30,7 @@ from torch import Tensor
 
 from desketch.fed.update import Update
 
-__all__ = ["AutoStep", "norm", "round16"]
+__all__ = ["AutoStep", "dot", "norm", "round16"]
 
 
 class AutoStep:
@@ -46,7 +52,7 @@ class AutoStep:
             self._learn(update, s)
         if update.norm <= self.bound:
             return update
-        return Update(update.vector * round16(self.bound / update.norm), update.norm, update.b)
+        return replace(update, vector=update.vector * round16(self.bound / update.norm))
 
     def _start(self, w_norm: float, update: Update) -> None:
         if update.norm == 0.0:
@@ -57,9 +63,12 @@ class AutoStep:
 
     def _learn(self, update: Update, s: Tensor) -> None:
         d, b = s.numel(), update.b
-        length = update.norm * norm(s)
-        rho = sqrt(d / b) * _dot(update.vector, s) / length if length else 0.0
-        self.eta = round16(self.eta * exp(self.kappa / (1 + d / b**2) * min(max(rho, -2.0), 1.0)))
+        if update.along is not None:
+            rho, g = update.along / update.norm if update.norm else 0.0, 1.0
+        else:
+            length = update.norm * norm(s)
+            rho, g = sqrt(d / b) * dot(update.vector, s) / length if length else 0.0, 1 / (1 + d / b**2)
+        self.eta = round16(self.eta * exp(self.kappa * g * min(max(rho, -2.0), 1.0)))
 
     def state_dict(self) -> dict[str, Any]:
         """The rule's two numbers."""
@@ -76,7 +85,8 @@ def norm(v: Tensor) -> float:
     return float(torch.linalg.vector_norm(v, dtype=torch.float64))
 
 
-def _dot(u: Tensor, v: Tensor) -> float:
+def dot(u: Tensor, v: Tensor) -> float:
+    """<u, v>, summed in float64."""
     return float(torch.dot(u.double(), v.double()))
 
 

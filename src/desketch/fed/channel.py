@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -88,18 +89,20 @@ class SketchChannel(Channel):
         wire: Wire | None = None,
         robust: str | Rule | None = None,
         sizes: Mapping[int, float] | None = None,
+        along: bool = False,
         **settings: Any,
     ) -> None:
         """Carry vectors of d numbers; ``settings`` are those of a `Wire`, given here in place of one.
 
-        ``robust`` is how the server averages, ``sizes`` the weights that it has agreed on with clients.
+        ``robust`` is how the server averages, ``sizes`` the weights that it has agreed on with clients.  With ``along``
+        every message has one more number, of the raw update along the last step (`desketch.fed.client_momentum`).
         """
         if wire is not None and settings:
             raise ConfigError(f"give a Wire, or its settings, not both; got also {', '.join(settings)}")
         self.wire = wire or Wire(**settings)
         self.d, self.b, self.key, self.family = d, self.wire.sketch_size(d), key, self.wire.family
         self.run, self.mechanism = run, mechanism
-        self.robust = robust
+        self.robust, self.along = robust, along
         self.aggregator = Aggregator(rule_of(robust, private_mean=mechanism is not None), sizes=sizes)
         self._drawn: tuple[int, Sketch] | None = None
         self.sketch_at(0)  # a family or b that cannot be drawn is refused here, not in round 1
@@ -115,24 +118,42 @@ class SketchChannel(Channel):
         return self._drawn[1]
 
     def encode_updates(
-        self, t: int, deltas: Tensor, *, clients: Sequence[int], weights: Sequence[float]
+        self,
+        t: int,
+        deltas: Tensor,
+        *,
+        clients: Sequence[int],
+        weights: Sequence[float],
+        along: Sequence[float] | None = None,
     ) -> list[bytes]:
         """enc_t: R_t Δw_c as a frame."""
-        return self.encode_sketches(t, self.sketch_at(t).sketch(deltas), clients=clients, weights=weights)
+        sketches = self.sketch_at(t).sketch(deltas)
+        return self.encode_sketches(t, sketches, clients=clients, weights=weights, along=along)
 
     def encode_sketches(
-        self, t: int, sketches: Tensor, *, clients: Sequence[int], weights: Sequence[float]
+        self,
+        t: int,
+        sketches: Tensor,
+        *,
+        clients: Sequence[int],
+        weights: Sequence[float],
+        along: Sequence[float] | None = None,
     ) -> list[bytes]:
         """Frames of sketches that are already made; under client-level DP they are clipped and weigh alike."""
-        if self.mechanism:
-            sketches, weights = self.mechanism.guard(sketches), [1.0] * len(clients)
+        rows = sketches if along is None else torch.cat([sketches, sketches.new_tensor(along)[:, None]], dim=1)
+        if self.mechanism:  # the number along the last step is one more row of the sketch, and clipped with it
+            rows, weights = self.mechanism.guard(rows), [1.0] * len(clients)
         rounding = [self.key.fold_in("rounding", client, t) for client in clients]
-        return wire.encode_batch(sketches, self.header(t, "update"), weights=weights, rounding=rounding)
+        values, extra = rows[:, : self.b], rows[:, self.b :]
+        return wire.encode_batch(
+            values, self.header(t, "update"), weights=weights, rounding=rounding, extra=extra.double().cpu().numpy()
+        )
 
     def aggregate(self, t: int, frames: Mapping[int, bytes]) -> ServerStep:
         """The mean of the decoded sketches, encoded again; the server never sees more than R^b."""
         batch = self.decode_updates(t, dict(sorted(frames.items())))  # nobody gains by being first
-        values, weights = torch.from_numpy(batch.values), torch.from_numpy(batch.weights)
+        rows = np.concatenate([batch.values, batch.extra], axis=1) if self.along else batch.values
+        values, weights = torch.from_numpy(rows), torch.from_numpy(batch.weights)
         judged = self.aggregator.judge(batch.senders, values, weights, found=len(batch.refused))
         y, refused = judged.y, {**batch.refused, **judged.refused}
         if self.mechanism:  # the sensitivity is that of this sum: it takes everybody's sketch, clipped, and no rule's
@@ -157,18 +178,29 @@ class SketchChannel(Channel):
         return wire.decode_batch(frames, self.header(t, "update"))
 
     def encode_broadcast(self, t: int, y: Tensor) -> bytes:
-        """The frame that carries the mean sketch to everyone."""
-        return wire.encode(y, self.header(t, "broadcast"), rounding=self.key.fold_in("rounding", "server", t))
+        """The frame that carries the mean sketch, and what goes beside it, to everyone."""
+        header, rounding = self.header(t, "broadcast"), self.key.fold_in("rounding", "server", t)
+        return wire.encode(y[: self.b], header, rounding=rounding, extra=y[self.b :].tolist())
 
     def decode_broadcast(self, t: int, frame: bytes) -> Update:
         """dec_t: u = R_tᵀ y with the R_t that made y."""
-        y = torch.from_numpy(wire.decode(frame, self.header(t, "broadcast"))[1])
-        return Update(self.sketch_at(t).desketch(y), norm(y), self.b)
+        expect = self.header(t, "broadcast")
+        y = torch.from_numpy(wire.decode(frame, expect)[1])
+        along = float(wire.decode_extra(frame, expect)[0]) if self.along else None
+        return Update(self.sketch_at(t).desketch(y), norm(y), self.b, along)
 
     def header(self, t: int, kind: str) -> wire.Header:
         """What a frame of round t must say; ``kind`` is "update" or "broadcast"."""
         codec = self.wire.down if kind == "broadcast" else self.wire.codec
         key = self.key.fold_in("round", t)
         return wire.Header(
-            run=self.run, round=t, family=self.family, d=self.d, b=self.b, key=key, codec=codec, kind=kind
+            run=self.run,
+            round=t,
+            family=self.family,
+            d=self.d,
+            b=self.b,
+            key=key,
+            codec=codec,
+            kind=kind,
+            extra=int(self.along),
         )

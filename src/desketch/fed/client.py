@@ -1,7 +1,7 @@
 """The client's half of a round: an update of whatever kind, then one frame.
 
     Δ_c, p_c = update(w, t)                      K local steps, or any training loop of the user's own
-    finite?  s_c = R_t Δ_c  (clip, noise)  quantise  frame                                       `encode_update`
+    finite?  (running mean)  s_c = R_t Δ_c  (clip, noise)  quantise  frame                       `encode_update`
 
 A client is anything that keeps the first line, a `Participant`.  `encode_updates` does the second for a whole cohort:
 it is what every engine calls, in process, over Flower and without a server.
@@ -20,6 +20,7 @@ from torch import Tensor
 from desketch.errors import InputError
 from desketch.fed.aggregation import LARGEST
 from desketch.fed.channel import Channel, SketchChannel
+from desketch.fed.client_momentum import ClientMomentum, along_last_step
 from desketch.sketches import Sketch
 
 __all__ = ["Crew", "Participant", "SketchingParticipant", "encode_update", "encode_updates"]
@@ -59,9 +60,18 @@ class Crew(Protocol):
 
 
 def encode_updates(
-    participants: Sequence[Participant], channel: Channel, w: Tensor, *, t: int
+    participants: Sequence[Participant],
+    channel: Channel,
+    w: Tensor,
+    *,
+    t: int,
+    memory: ClientMomentum | None = None,
+    last_step: Tensor | None = None,
 ) -> tuple[dict[int, bytes], dict[int, str]]:
-    """Round t of clients whose replica is at w: their frames, and why others have none."""
+    """Round t of clients whose replica is at w: their frames, and why others have none.
+
+    With a ``memory`` they send the means of their updates; ``last_step`` is that of their replica.
+    """
     frames: dict[int, bytes] = {}
     refused: dict[int, str] = {}
     for members, rows, weights in _updates(participants, channel, w, t):
@@ -73,16 +83,31 @@ def encode_updates(
         good, who = rows if all(finite) else rows[kept], [members[i].client for i in kept]
         shares = [weights[i] for i in kept]
         if isinstance(channel, SketchChannel) and isinstance(members[0], SketchingParticipant):
+            if memory or channel.along:
+                raise InputError("a client that gives only sketches has no update to average: no client_momentum")
             sent = channel.encode_sketches(t, good, clients=who, weights=shares)
+        elif isinstance(channel, SketchChannel) and channel.along:
+            along = along_last_step(good, last_step, b=channel.b)
+            means = memory.means(t, good, clients=who) if memory else good
+            sent = channel.encode_updates(t, means, clients=who, weights=shares, along=along)
         else:
+            good = memory.means(t, good, clients=who) if memory else good
             sent = channel.encode_updates(t, good, clients=who, weights=shares)
         frames |= zip(who, sent, strict=True)
     return frames, refused
 
 
-def encode_update(participant: Participant, channel: Channel, w: Tensor, *, t: int) -> bytes:
+def encode_update(
+    participant: Participant,
+    channel: Channel,
+    w: Tensor,
+    *,
+    t: int,
+    memory: ClientMomentum | None = None,
+    last_step: Tensor | None = None,
+) -> bytes:
     """`encode_updates` of one client; an update that is refused raises."""
-    frames, refused = encode_updates([participant], channel, w, t=t)
+    frames, refused = encode_updates([participant], channel, w, t=t, memory=memory, last_step=last_step)
     for client, reason in refused.items():
         raise InputError(f"client {client}, round {t}: {reason}")
     return frames[participant.client]

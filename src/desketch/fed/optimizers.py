@@ -33,13 +33,18 @@ class ServerOptimizer(ABC):
 
     name: str
 
-    def __init__(self, *, eta_global: float | Literal["auto"] = "auto", beta: float | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        eta_global: float | Literal["auto"] = "auto",
+        beta: float | None = None,
+        client_momentum: float = 0.0,
+    ) -> None:
         if eta_global != "auto" and not (isinstance(eta_global, int | float) and eta_global > 0):
             raise InputError(f"eta_global must be 'auto' or a number above 0, got {eta_global!r}")
         self.auto = AutoStep() if eta_global == "auto" else None
         self.eta = 0.0 if eta_global == "auto" else float(eta_global)
-        # The automatic step measures its direction against the next update: it needs the quicker memory.
-        self.beta = beta if beta is not None else (0.5 if self.auto else 0.9)
+        self.beta = beta if beta is not None else _default_beta(auto=self.auto is not None, clients=client_momentum)
         if not 0 <= self.beta < 1:
             raise InputError(f"beta must be in [0, 1), got {self.beta}")
         self.t = 0
@@ -57,6 +62,11 @@ class ServerOptimizer(ABC):
         self.eta = self.auto.eta * self.unit
         s = self.tensors["s"] = p * self.eta
         return w.add_(s)
+
+    @property
+    def last_step(self) -> Tensor | None:
+        """s_t, the last step of w, which the automatic rule asks clients about; None before it and without the rule."""
+        return self.tensors.get("s")
 
     @abstractmethod
     def direction(self, u: Tensor) -> Tensor:
@@ -87,6 +97,8 @@ class ServerOptimizer(ABC):
 
     def _mean(self, u: Tensor) -> Tensor:
         """The running mean m, without its bias correction."""
+        if self.beta == 0:
+            return u
         m = self.tensors.get("m")
         m = u * (1 - self.beta) if m is None else m.mul_(self.beta).add_(u, alpha=1 - self.beta)
         self.tensors["m"] = m
@@ -165,10 +177,27 @@ def _length_ratio(u: Tensor, p: Tensor) -> float:
     return round16(norm(u) / length) if length else 0.0
 
 
+def _default_beta(*, auto: bool, clients: float) -> float:
+    """One memory is enough: none beside that of the clients, a quick one under the automatic step, else 0.9.
+
+    The automatic step measures its direction against the next update, so a long memory would mislead it.
+    """
+    if clients:
+        return 0.0
+    return 0.5 if auto else 0.9
+
+
 def make_optimizer(
-    name: str = "momentum", *, eta_global: float | Literal["auto"] = "auto", beta: float | None = None
+    name: str = "momentum",
+    *,
+    eta_global: float | Literal["auto"] = "auto",
+    beta: float | None = None,
+    client_momentum: float = 0.0,
 ) -> ServerOptimizer:
-    """Build the server optimiser of that name; beta defaults to 0.9, and to 0.5 under the automatic step."""
+    """Build the server optimiser of that name.
+
+    beta defaults to 0 where clients average (``client_momentum`` above 0), to 0.5 under the automatic step, else 0.9.
+    """
     if name not in OPTIMIZERS:
         raise InputError(f"unknown server optimiser {name!r}; choose one of {', '.join(OPTIMIZERS)}")
-    return OPTIMIZERS[name](eta_global=eta_global, beta=beta)
+    return OPTIMIZERS[name](eta_global=eta_global, beta=beta, client_momentum=client_momentum)

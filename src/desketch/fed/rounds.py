@@ -19,6 +19,7 @@ from torch import Tensor
 from desketch.errors import BudgetError, InputError, PrivacyError
 from desketch.fed.channel import Channel
 from desketch.fed.client import Participant, encode_updates
+from desketch.fed.client_momentum import ClientMomentum
 from desketch.fed.iterates import Average
 from desketch.fed.mechanism import Privacy
 from desketch.fed.optimizers import ServerOptimizer
@@ -143,6 +144,7 @@ class Federation:
     attendance: Attendance = field(default_factory=Attendance)
     average: Average = field(default_factory=Average)
     privacy: Privacy | None = None
+    memory: ClientMomentum | None = None
     evaluate: Callable[[Tensor], Mapping[str, float]] = lambda w: {}
     evaluate_every: int = 1
 
@@ -172,7 +174,9 @@ class Federation:
         clients = {str(c.client): c.state_dict() for c in self.clients if hasattr(c, "state_dict")}
         kept = {client: state for client, state in clients.items() if state}
         average = self.average.state_dict()
-        return {"server": self.server.state_dict(), "average": average, "ledger": ledger, "clients": kept}
+        memory = self.memory.state_dict() if self.memory else {}
+        server = self.server.state_dict()
+        return {"server": server, "average": average, "ledger": ledger, "clients": kept, "memory": memory}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from `state_dict`."""
@@ -180,6 +184,8 @@ class Federation:
         self.average.load_state_dict(state["average"])
         if self.privacy:
             self.privacy.ledger.load_state_dict(state["ledger"])
+        if self.memory:
+            self.memory.load_state_dict(state["memory"])
         for client, kept in state["clients"].items():
             self.clients[int(client)].load_state_dict(kept)  # type: ignore[attr-defined]
 
@@ -238,7 +244,14 @@ def _round(f: Federation, t: int, watch: Observer, started: float, *, evaluated:
     bytes_down = sum(server.catch_up(client).size for client in cohort)
     # K local steps, Δ_c(t) <- u_c^{t,K} - w^t, send enc_t(Δ_c(t))
     online = [client for client in cohort if fates[client] != "dropped"]
-    sent, refused = encode_updates([f.clients[client] for client in online], f.channel, w, t=t)
+    sent, refused = encode_updates(
+        [f.clients[client] for client in online],
+        f.channel,
+        w,
+        t=t,
+        memory=f.memory,
+        last_step=server.replica.optimizer.last_step,
+    )
     watch.on_frames(t, w, sent)
 
     # /* Server */ Δ~^t <- 1/N Σ_c enc_t(Δ_c(t)), sent to each client and applied by all, server included

@@ -11,8 +11,13 @@ __all__ = ["Update"]
 
 @dataclass(frozen=True)
 class Update:
-    """The mean update u = Rᵀy (d,), and the norm |y| and length b of the sketch y that was on the wire."""
+    """The mean update u = Rᵀy (d,), and the norm |y| and length b of the sketch y that was on the wire.
+
+    ``along`` is the mean of sqrt(d/b) <Δ_c, s>/|s| over the clients' raw updates, s the step before: one more number of
+    the broadcast, where clients send running means (`desketch.fed.client_momentum`); None where they do not.
+    """
 
     vector: Tensor
     norm: float
     b: int
+    along: float | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from desketch.wire.codecs import CODEC_TABLE, Codec
 from desketch.wire.frame import CODECS, FAMILY_CODES, KINDS, Fields, Header, pack, peek, run_id, split, unpack
-from desketch.wire.messages import Batch, decode, decode_batch, encode, encode_batch, frame_size
+from desketch.wire.messages import Batch, decode, decode_batch, decode_extra, encode, encode_batch, frame_size
 from desketch.wire.settings import Wire
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "Wire",
     "decode",
     "decode_batch",
+    "decode_extra",
     "encode",
     "encode_batch",
     "frame_size",

@@ -49,7 +49,8 @@ class Header:
     """What sender and receiver agree on, and the weight, which is the sender's alone.
 
     ``run`` is a 32-bit id (`run_id`), ``key`` the public key of the message (only its fingerprint travels), ``family``
-    a sketch family or ``"none"``, ``kind`` one of `KINDS`.  ``weight`` is rounded to float32, as it travels.
+    a sketch family or ``"none"``, ``kind`` one of `KINDS`.  ``weight`` is rounded to float32, as it travels.  ``extra``
+    counts the f16 numbers that follow the codec's payload inside the frame's.
     """
 
     run: int
@@ -61,6 +62,7 @@ class Header:
     codec: str
     kind: str = "update"
     weight: float = 1.0
+    extra: int = 0
 
     def __post_init__(self) -> None:
         for name, table in (("family", FAMILY_CODES), ("codec", CODECS), ("kind", KINDS)):
@@ -179,7 +181,7 @@ def unpack(frame: bytes | memoryview, expect: Header) -> tuple[Header, memoryvie
     return header, view[got.start : got.start + got.length]
 
 
-_AGREED = ("run", "round", "family", "d", "b", "key", "codec", "kind")
+_AGREED = ("run", "round", "family", "d", "b", "key", "codec", "kind", "extra")
 
 
 def split(buffer: bytes | memoryview) -> Iterator[memoryview]:

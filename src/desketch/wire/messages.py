@@ -14,9 +14,11 @@ from desketch.keys import Key
 from desketch.wire.codecs import CODEC_TABLE, Codec, rows
 from desketch.wire.frame import Header, pack, unpack
 
-__all__ = ["Batch", "decode", "decode_batch", "encode", "encode_batch", "frame_size"]
+__all__ = ["Batch", "decode", "decode_batch", "decode_extra", "encode", "encode_batch", "frame_size"]
 
 Floats = npt.NDArray[np.float32]
+Bytes = npt.NDArray[np.uint8]
+LARGEST_EXTRA = 65504.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,24 +29,36 @@ class Batch:
     values: Floats
     weights: npt.NDArray[np.float64]
     refused: Mapping[int, str]
+    extra: Floats  # (n, k): the f16 numbers beside the codec's, k as the header agrees
 
 
-def encode(values: Any, header: Header, *, rounding: Key | None = None) -> bytes:
+def encode(values: Any, header: Header, *, rounding: Key | None = None, extra: Sequence[float] | None = None) -> bytes:
     """Encode b numbers (torch or NumPy) as one frame; int8 and int4 draw their rounding from the key ``rounding``.
 
     The rounding key must differ between senders and rounds, e.g. ``key.fold_in("rounding", client, t)``: equal keys
     make equal rounding errors, which then do not average out.  It need not be secret, and receivers do not need it.
     """
     single = values[None] if hasattr(values, "shape") else np.asarray(values, dtype=np.float32)[None]
-    return encode_batch(single, header, weights=None, rounding=None if rounding is None else [rounding])[0]
+    return encode_batch(
+        single,
+        header,
+        rounding=None if rounding is None else [rounding],
+        extra=None if extra is None else np.asarray(extra, dtype=np.float64)[None],
+    )[0]
 
 
 def encode_batch(
-    values: Any, header: Header, *, weights: Sequence[float] | None = None, rounding: Sequence[Key] | None = None
+    values: Any,
+    header: Header,
+    *,
+    weights: Sequence[float] | None = None,
+    rounding: Sequence[Key] | None = None,
+    extra: npt.ArrayLike | None = None,
 ) -> list[bytes]:
     """Encode the rows of an ``(n, b)`` array as n frames, bit-equal to n calls of `encode`.
 
-    ``weights`` overrides the header's weight row by row; ``rounding`` gives a key per row, required by int8 and int4.
+    ``weights`` overrides the header's weight row by row; ``rounding`` gives a key per row, required by int8 and int4;
+    ``extra`` is (n, header.extra), rounded to f16 and held within its range.
     """
     codec = _codec(header)
     x = rows(values, header.b)
@@ -57,34 +71,44 @@ def encode_batch(
         return []
     payloads = codec.encode(x, header, rounding or ())
     headers = [header] * len(x) if weights is None else [replace(header, weight=float(w)) for w in weights]
-    return [pack(head, payload.tobytes()) for head, payload in zip(headers, payloads, strict=True)]
+    tails = _tails(extra, len(x), header.extra)
+    return [pack(head, row.tobytes() + tail) for head, row, tail in zip(headers, payloads, tails, strict=True)]
 
 
 def decode(frame: bytes | memoryview, expect: Header) -> tuple[Header, Floats]:
     """Decode one frame strictly against ``expect`` (all but the weight); return the header as sent and b float32."""
     header, payload = _payload(frame, expect)
-    return header, _codec(expect).decode(payload[None], expect)[0]
+    numbers, _ = _cut(payload, expect)
+    return header, _codec(expect).decode(numbers[None], expect)[0]
+
+
+def decode_extra(frame: bytes | memoryview, expect: Header) -> Floats:
+    """The extra numbers of one frame, (expect.extra,)."""
+    return _extra_numbers(_cut(_payload(frame, expect)[1], expect)[1])
 
 
 def decode_batch(frames: Mapping[int, bytes], expect: Header) -> Batch:
     """Decode a cohort's frames together; a bad frame is refused with its reason and the others go on."""
     payloads: dict[int, npt.NDArray[np.uint8]] = {}
     weights: dict[int, float] = {}
+    extra: dict[int, Floats] = {}
     refused: dict[int, str] = {}
     for sender, frame in frames.items():
         try:
-            header, payloads[sender] = _payload(frame, expect)
-            weights[sender] = header.weight
+            header, payload = _payload(frame, expect)
+            numbers, tail = _cut(payload, expect)
+            extra[sender], weights[sender], payloads[sender] = _extra_numbers(tail), header.weight, numbers
         except WireError as error:
             refused[sender] = str(error)
     values = _decode_rows(payloads, expect, refused)
     senders = tuple(sender for sender in frames if sender not in refused)
-    return Batch(senders, values, np.array([weights[sender] for sender in senders]), refused)
+    notes = np.array([extra[sender] for sender in senders], dtype=np.float32).reshape(len(senders), expect.extra)
+    return Batch(senders, values, np.array([weights[sender] for sender in senders]), refused, notes)
 
 
 def frame_size(header: Header) -> int:
     """Bytes of a frame with this header, without encoding anything."""
-    return len(pack(header, b"\0" * _codec(header).size(header.b)))
+    return len(pack(header, b"\0" * _size(header)))
 
 
 def _codec(header: Header) -> Codec:
@@ -94,13 +118,40 @@ def _codec(header: Header) -> Codec:
 
 
 def _payload(frame: bytes | memoryview, expect: Header) -> tuple[Header, npt.NDArray[np.uint8]]:
-    codec = _codec(expect)
     header, payload = unpack(frame, expect)
-    if len(payload) != codec.size(expect.b):
+    if len(payload) != _size(expect):
+        more = f" and {expect.extra} more in f16" if expect.extra else ""
         raise WireError(
-            f"payload length: got {len(payload)} bytes, {codec.name} of b={expect.b} takes {codec.size(expect.b)}"
+            f"payload length: got {len(payload)} bytes, {expect.codec} of b={expect.b}{more} takes {_size(expect)}"
         )
     return header, np.frombuffer(payload, dtype=np.uint8)
+
+
+def _size(header: Header) -> int:
+    return _codec(header).size(header.b) + 2 * header.extra
+
+
+def _cut(payload: Bytes, expect: Header) -> tuple[Bytes, Bytes]:
+    """The codec's bytes, and those of the extra numbers."""
+    size = _codec(expect).size(expect.b)
+    return payload[:size], payload[size:]
+
+
+def _tails(extra: npt.ArrayLike | None, n: int, k: int) -> list[bytes]:
+    """The extra numbers of every row as f16, little-endian."""
+    given = np.zeros((n, 0)) if extra is None else np.asarray(extra, dtype=np.float64)
+    if given.shape != (n, k):
+        raise InputError(f"extra must have {k} numbers for each of {n} rows, got shape {given.shape}")
+    if not np.isfinite(given).all():
+        raise InputError("extra: an extra number is not finite")
+    return [row.tobytes() for row in np.clip(given, -LARGEST_EXTRA, LARGEST_EXTRA).astype("<f2")]
+
+
+def _extra_numbers(tail: Bytes) -> Floats:
+    numbers = np.frombuffer(tail.tobytes(), dtype="<f2").astype(np.float32)
+    if not np.isfinite(numbers).all():
+        raise WireError("extra: a number beside the payload is not finite")
+    return numbers
 
 
 def _decode_rows(payloads: Mapping[int, npt.NDArray[np.uint8]], expect: Header, refused: dict[int, str]) -> Floats:

@@ -67,7 +67,7 @@ def bed(tmp_path, nginx):
     )
     with Deployment(tmp_path / "run", "127.0.0.1", port) as deployment:
         deployment.start_front(configuration)
-        deploy._wait(deployment, "front", "127.0.0.1", port)
+        deployment.wait_for_port("front", "127.0.0.1", port)
         yield SimpleNamespace(keys=keys, port=port, folder=configuration.parent, configuration=configuration)
     upstream.shutdown()
     upstream.server_close()
@@ -251,8 +251,8 @@ def test_the_script_of_the_front_starts_it(tmp_path, nginx):
     )
     plan.write()
     with Deployment(plan.folder, plan.host, plan.port) as deployment:
-        deployment._start("front", [str(plan.folder / "2-front.sh")])
-        deploy._wait(deployment, "front", plan.host, plan.port)
+        deployment.start("front", [str(plan.folder / "2-front.sh")])
+        deployment.wait_for_port("front", plan.host, plan.port)
         bed = SimpleNamespace(keys=plan.keys, port=plan.port, folder=plan.front)
         assert ask(bed, key="node-0") == (403, "no certificate of a listed node\n")
         assert len(refusals(bed, 1)) == 1

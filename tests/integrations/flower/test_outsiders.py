@@ -55,7 +55,7 @@ def knock(deployment, plan, name, key, certificate, expected):
     else:
         options = ["--to", to, "--authority", authority, "--certificate", str(certificate), "--"]
         command = [sys.executable, "-m", "desketch.integrations.flower.tunnel", *options, *command]
-    deployment._start(name, command)
+    deployment.start(name, command)
     until_refused(plan, expected)
     deployment.stop(name)
 

@@ -74,7 +74,7 @@ def test_a_worker_of_another_folder_or_another_time_is_left_alone(tmp_path, spaw
 def test_a_process_keeps_its_pid_until_it_was_stopped(tmp_path):
     """Nobody else can get it, so the group that is signalled is the one that was started."""
     with Deployment(tmp_path / "run", port=1) as deployment:
-        deployment._start("node 0", [sys.executable, "-c", "pass"])
+        deployment.start("node 0", [sys.executable, "-c", "pass"])
         pid = deployment.processes["node 0"].pid
         deadline = time.monotonic() + 60
         while deployment.running("node 0") and time.monotonic() < deadline:
@@ -84,7 +84,7 @@ def test_a_process_keeps_its_pid_until_it_was_stopped(tmp_path):
         deployment.stop("node 0")
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
-        deployment._start("node 0", SLEEP)
+        deployment.start("node 0", SLEEP)
         child = deployment.processes["node 0"]
         deployment.stop("node 0", signal.SIGTERM)
         assert child.returncode == -signal.SIGTERM
@@ -94,9 +94,7 @@ def test_what_the_processes_write_is_private(tmp_path):
     before = os.umask(0o022)
     try:
         with Deployment(tmp_path / "run", port=1) as deployment:
-            deployment._start(
-                "superlink", [sys.executable, "-c", "open('superlink.db', 'w'); import os; os.mkdir('s')"]
-            )
+            deployment.start("superlink", [sys.executable, "-c", "open('superlink.db', 'w'); import os; os.mkdir('s')"])
             deployment.processes["superlink"].wait(timeout=60)
     finally:
         os.umask(before)

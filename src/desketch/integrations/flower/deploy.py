@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import shlex
 import signal
-import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -210,7 +209,7 @@ def start(deployment: Deployment, plan: DeploymentPlan) -> None:
     if plan.secure:
         enrol(plan.folder.resolve(), plan.config.clients, with_flwr(flower_environment(deployment.home), tool("flwr")))
         deployment.start_front(plan.front.resolve() / "nginx.conf")
-        _wait(deployment, "front", plan.host, plan.port)
+        deployment.wait_for_port("front", plan.host, plan.port)
     for client in range(plan.config.clients):
         tunnel = plan.tunnel(client, sys.executable)
         deployment.start_node(client, plan.config.clients, *plan.node_options(client), tunnel=tunnel)
@@ -218,16 +217,4 @@ def start(deployment: Deployment, plan: DeploymentPlan) -> None:
 
 def wait_for_superlink(deployment: Deployment) -> None:
     """Wait until the SuperLink accepts connections."""
-    _wait(deployment, "superlink", deployment.address, deployment.port)
-
-
-def _wait(deployment: Deployment, name: str, address: str, port: int) -> None:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and deployment.running(name):
-        try:
-            socket.create_connection((address, port), timeout=1).close()
-            return
-        except OSError:
-            time.sleep(0.1)
-    tail = deployment.log(name).read_text(errors="replace")[-2000:]
-    raise RunError(f"the {name} did not start; its log ends with:\n{tail}")
+    deployment.wait_for_port("superlink", deployment.address, deployment.port)

@@ -76,7 +76,7 @@ def _pass_on(process: asyncio.subprocess.Process, sign: int) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command after ``--`` behind a tunnel."""
-    from desketch.integrations.flower.credentials import make_loopback_certificate
+    from desketch.integrations.certificates import make_loopback_certificate
 
     parser = argparse.ArgumentParser(
         prog="desketch tunnel", description="Start a SuperNode behind a client certificate."
