@@ -5,6 +5,9 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
 KERNEL := CMakeLists.txt $(wildcard src/_kernels/*)
 PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
+# auto, system, or what pip shall install, e.g. 'torch==2.13.0 --index-url URL': scripts/install_torch.py
+TORCH  ?= auto
+PINS   := -c $(VENV)/constraints.txt
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
@@ -17,10 +20,10 @@ setup: $(STAMP)  ## build .venv with every extra, versions pinned by constraints
 
 $(STAMP): pyproject.toml constraints.txt $(KERNEL)
 	@echo "setting up $(VENV) (a few minutes the first time)"
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) install torch==2.13.0
-	$(PIP) install -c constraints.txt scikit-build-core nanobind ninja
-	$(PIP) install -c constraints.txt --no-build-isolation -e '.[flower,mqtt,bench,docs,dev]'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) $(if $(filter system,$(TORCH)),--system-site-packages)
+	$(BIN)/python scripts/install_torch.py $(TORCH)
+	$(PIP) install $(PINS) scikit-build-core nanobind ninja
+	$(PIP) install $(PINS) --no-build-isolation -e '.[flower,mqtt,bench,docs,dev]'
 	@touch $@
 
 demo: $(STAMP)  ## the main job: a sketched federated training on the embedded digits, with its report
@@ -43,7 +46,7 @@ clang: $(STAMP)  ## the kernels as clang compiles them, over the same suites
 
 RUNS ?= 100000
 fuzz: $(STAMP)  ## fuzz frames, codecs and session messages; RUNS=1000000 executions of each target, TARGETS=frame,order
-	$(PIP) install -c constraints.txt atheris
+	$(PIP) install $(PINS) atheris
 	$(BIN)/python tests/fuzz/run.py --runs $(RUNS) --targets '$(TARGETS)'
 
 check: $(STAMP)  ## formatting, lint, types, layers

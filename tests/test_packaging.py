@@ -94,6 +94,8 @@ def test_no_compiler(tree, tmp_path):
     said = install(tree, tmp_path / "bare", CXX="/nonexistent/c++")
     assert "no C++ compiler found" in said
     assert "reference path" in said
+    path = os.pathsep.join([str(tmp_path / "bare"), *filter(None, sys.path)])
+    assert "missing: no C++ compiler found" in run("-S", "-m", "desketch", "--version", cwd=tmp_path, PYTHONPATH=path)
     assert not probe(tmp_path / "bare")
 
 

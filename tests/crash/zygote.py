@@ -87,14 +87,17 @@ def _flower_without_ray(states):
     from local_grid import LocalGrid
 
     from desketch.integrations.flower import simulation
-    from desketch.integrations.flower.party import serve_session
+    from desketch.integrations.flower.carrier import GridCarrier
+    from desketch.tasks.parties import configured_rounds
 
     folder = Path(states) / str(os.getpid())
 
     def simulate(setup, session, *, observer=None):
         app = simulation._client(setup.config.model_dump_json(), str(folder))
         grid = LocalGrid({100 + c: app for c in range(setup.config.clients)}, folder)
-        serve_session(grid, setup, session, nodes=setup.config.clients, observer=observer)
+        carrier = GridCarrier(grid, session)
+        rounds = configured_rounds(setup, session, carrier, nodes=setup.config.clients, observer=observer)
+        rounds.run(setup.config.rounds)
 
     TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1  # what Flower's runtime would set
     simulation.simulate = simulate

@@ -209,7 +209,7 @@ HOSTILE = {
     "empty": lambda reply: b"",
     "cut": lambda reply: reply.pack()[:-7],
     "flipped bit": lambda reply: reply.pack()[:-20] + bytes([reply.pack()[-20] ^ 1]) + reply.pack()[-19:],
-    "stale round": lambda reply: dataclasses.replace(reply, t=reply.t - 1).pack(),
+    "a later round": lambda reply: dataclasses.replace(reply, t=reply.t + 1).pack(),
     "stale frame": lambda reply: dataclasses.replace(reply, frame=stale_frame(reply)).pack(),
     "another run": lambda reply: dataclasses.replace(reply, run=reply.run ^ 1).pack(),
     "another run's frame": lambda reply: dataclasses.replace(reply, frame=other_run_frame(reply)).pack(),
@@ -258,8 +258,24 @@ def test_a_reply_nobody_asked_for_and_a_second_reply_are_refused():
     session.receive(777, nodes[101].answer(session.order(101)))
     report = session.close()
     assert report.participants == (0,)
-    assert len(report.refused) == 2
+    assert list(report.refused) == ["node 777"]
     assert report.silent == 1
+
+
+def test_a_repeated_and_a_late_reply_change_nothing():
+    """Carriers repeat and delay: neither counts, neither is held against its client, and a late one is waited for."""
+    session, nodes = parties.server(), four()
+    late = nodes[101].answer(session.order(101))
+    parties.play(session, {100: nodes[100]})
+    order = session.order(101)
+    assert session.receive(101, late) is parties.Outcome.IGNORED
+    reply = nodes[101].answer(order)
+    assert session.receive(101, reply) is parties.Outcome.AGAIN  # its round 1 was lost with the late reply
+    trained = nodes[101].answer(session.order(101))
+    assert session.receive(101, trained) is parties.Outcome.DONE
+    assert session.receive(101, trained) is parties.Outcome.IGNORED
+    report = session.close()
+    assert (report.participants, report.refused, report.silent) == ((1,), {}, 0)
 
 
 def test_an_empty_round_is_recorded_and_changes_nothing():

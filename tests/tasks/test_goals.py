@@ -17,6 +17,7 @@ from desketch.fed import ClientData, LocalWork, LoopEngine, MlpEngine, VmapEngin
 from desketch.privacy.per_example import PerExample
 from desketch.tasks import build_model, partition, task_from_arrays
 from desketch.tasks.goals import Classification, Language, MultiLabel, Regression
+from desketch.tasks.labels import choose_goal
 
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(300, 4))
@@ -156,3 +157,10 @@ def test_only_classification_has_classes():
         _ = task_from_arrays(X, PRICES).classes
     assert METRICS["rmse"].reached(2.0, 3.0)
     assert not METRICS["accuracy"].reached(0.2, 0.3)
+
+
+def test_a_quantity_written_in_whole_numbers_is_not_silently_a_class():
+    prices = np.arange(1000, 1200)
+    with pytest.warns(UserWarning, match="200 different whole numbers in 200 rows"):
+        assert choose_goal("houses", prices, None) == "classification"
+    assert choose_goal("houses", prices, "regression") == "regression"

@@ -23,6 +23,7 @@ from desketch.run.progress import Progress
 from desketch.run.signals import stop_on_signals
 from desketch.session.server import ServerSession
 from desketch.tasks import RunConfig, Setup, prepare
+from desketch.tasks.parties import server_session
 from desketch.tasks.summary import capture_meta, summarise, write_outcome
 
 __all__ = ["run_path", "train_run"]
@@ -126,7 +127,6 @@ def _simulated(setup: Setup) -> tuple[ServerSession, Callable[[Observer], None]]
     if config.topology or config.dropout or config.straggler:
         raise ConfigError("flower-sim runs a server and real clients: leave out topology, dropout and straggler")
     try:
-        from desketch.integrations.flower.party import server_session
         from desketch.integrations.flower.simulation import simulate
     except ImportError as error:
         raise ConfigError(f"Flower is not installed ({error}); pip install 'desketch[flower]'") from None

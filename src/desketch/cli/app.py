@@ -16,6 +16,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from desketch.cli.panels import arrange
+from desketch.cli.version import version_option
 from desketch.core.files import check_writable
 from desketch.errors import DesketchError, InputError
 
@@ -62,6 +64,7 @@ class _LazyGroup(click.Group):
         command = typer.main.get_command(app)
         command.name = name
         _check_outputs(command)
+        arrange(command)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -70,7 +73,14 @@ class _LazyGroup(click.Group):
 
 
 @click.group(cls=_LazyGroup, help="Train over thin wires: sketched, quantised, private, audited.")
-@click.version_option(package_name="desketch")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=version_option,
+    help="Show the version, the kernels, torch and Flower, and exit.",
+)
 def cli() -> None:
     """Entry of the command tree."""
 

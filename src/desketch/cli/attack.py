@@ -33,7 +33,7 @@ def attack(
     noise_std: float = typer.Option(0.0, min=0.0, help="Synthetic: noise per weight before the sketch."),
     codec: str = typer.Option("f32", help="Synthetic: codec of the wire."),
     seed: int = typer.Option(
-        0, min=0, max=2**63 - 1, help="Synthetic: which weights and examples; also of the starts."
+        0, min=0, max=2**31 - 1, help="Synthetic: which weights and examples; also of the starts."
     ),
     solvers: str = typer.Option("lm,box,prior", help="Attacks to try in turn: lm, box, prior, lbfgs, adam, gd."),
     restarts: int = typer.Option(3, min=1, help="Starts per solver and label guess."),

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from desketch.api.comparison import compare_methods, make_problem, summary
 from desketch.baselines.compare import Result
+from desketch.baselines.criterion import HOLD
 from desketch.baselines.methods import METHODS, find_methods
 from desketch.baselines.store import TrialStore
 from desketch.baselines.trial import Limits
@@ -42,11 +43,11 @@ def compare(
         float, typer.Option(help="metric to reach and hold: accuracy or F1 in (0, 1], perplexity, RMSE")
     ] = 0.9,
     seeds: Annotated[int, typer.Option(help="measured runs per method", min=1)] = 3,
-    clients: Annotated[int, typer.Option(min=1)] = 10,
+    clients: Annotated[int, typer.Option(help="number of clients N", min=1)] = 10,
     partition: Annotated[str, typer.Option(help="iid, dirichlet:0.3, shards:2")] = "iid",
     fraction: Annotated[float, typer.Option(help="share of the clients asked each round")] = 1.0,
-    local_steps: Annotated[int, typer.Option(help="K", min=1)] = 5,
-    batch: Annotated[int, typer.Option(min=1)] = 32,
+    local_steps: Annotated[int, typer.Option(help="local steps K of a round", min=1)] = 5,
+    batch: Annotated[int, typer.Option(help="examples of a local step", min=1)] = 32,
     rounds: Annotated[int, typer.Option(help="give up after this many", min=1)] = 200,
     every: Annotated[int, typer.Option(help="rounds between evaluations", min=1)] = 5,
     untuned: Annotated[str, typer.Option(help="methods to measure with their default setting, without tuning")] = "",
@@ -111,6 +112,9 @@ def _table(results: Sequence[Result], ratios: dict[str, Any], target: float) -> 
     metric = results[0].metric
     shown = f"{metric.scale * target:g}{'%' if metric.share else ''}"
     table = Table(title=f"bytes of one client, up + down, to reach and hold {metric.title} {shown}")
+    table.caption = (
+        f"held: runs that reached it and stayed, by the median of the next {HOLD} evaluations; [95% interval]"
+    )
     for column in ("method", "kB [95%]", "rounds", "held", f"last {metric.title}", "desketch needs"):
         table.add_column(column, justify="left" if column == "method" else "right")
     for result in results:

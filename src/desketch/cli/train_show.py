@@ -13,22 +13,25 @@ from desketch.core.units import human_bytes
 
 __all__ = ["show"]
 
+_ENDS = {"interrupt": ", then interrupted", "budget": ", then the privacy budget was spent"}
+
 
 def show(summary: dict[str, Any], path: Path) -> None:
     """Print the summary; an interrupted run says how to go on."""
     table = Table(title="desketch train", show_header=False, title_justify="left")
     table.add_column(style="bold")
     table.add_column(justify="right")
-    fewer = f" ({summary['times_fewer_bytes']:,.0f}x more)" if summary["times_fewer_bytes"] else ""
+    times = _times(summary["times_fewer_bytes"])
     lines = {
         **_judgement(summary),
-        "rounds": f"{summary['rounds']} ({summary['stopped_by']})",
+        "rounds": f"{summary['rounds']}{_ENDS.get(summary['stopped_by'], '')}",
         "up per client": human_bytes(summary["bytes_up_per_client"]),
         "down per client": human_bytes(summary["bytes_down_per_client"]),
-        "FedAvg would send": f"{human_bytes(summary['fedavg_bytes_per_client'])}{fewer}",
+        "FedAvg, same rounds": f"{human_bytes(summary['fedavg_bytes_per_client'])}{times}",
         "replica digest": summary["replica_digest"][:16],
-        "seconds": "not told" if summary["seconds"] is None else f"{summary['seconds']:.1f}",
+        "seconds": "not told" if summary["seconds"] is None else f"{summary['seconds']:,.3g}",
         "run folder": str(path),
+        "report": str(path / "report.html"),
     }
     if summary["epsilon"] is not None:
         lines["privacy"] = f"({summary['epsilon']:.3g}, {summary['delta']:g})-DP"
@@ -43,6 +46,10 @@ def show(summary: dict[str, Any], path: Path) -> None:
         _print_costs(summary["topology"])
 
 
+def _times(factor: float | None) -> str:
+    return f" ({factor:,.0f} times as much)" if factor and factor >= 2 else ""
+
+
 def _judgement(summary: dict[str, Any]) -> dict[str, str]:
     """The test metrics of a summary, for people; the one that judges first comes first."""
     known = {name: summary.get(f"test_{name}") for name in METRICS}
@@ -55,6 +62,6 @@ def _print_costs(facts: dict[str, Any]) -> None:
     for name in ("protocol", "hops", "bytes in all", "busiest node", "seconds"):
         table.add_column(name, justify="left" if name == "protocol" else "right")
     for cost in facts["one average"].values():
-        total, busiest = (f"{cost[name]:,}" for name in ("bytes_total", "bytes_busiest"))
+        total, busiest = (human_bytes(cost[name]) for name in ("bytes_total", "bytes_busiest"))
         table.add_row(cost["protocol"], str(cost["hops"]), total, busiest, f"{cost['seconds']:.2f}")
     Console().print(table)

@@ -1,8 +1,9 @@
 """The compiled kernels: whether they are there and wanted, on which instruction set, and with how many threads.
 
 Environment, read when a sketch is drawn or a message is coded: ``DESKETCH_KERNELS`` = ``auto`` (default), ``compiled``
-or ``reference``; ``DESKETCH_ISA`` = ``avx512``, ``avx2`` or ``generic`` caps the instruction set; ``DESKETCH_THREADS``
-caps the threads (default: ``OMP_NUM_THREADS``, else every core).  None of them changes a bit.
+or ``reference`` (``DESKETCH_PURE=1``, which leaves the kernels out of a build, means the same); ``DESKETCH_ISA`` =
+``avx512``, ``avx2`` or ``generic`` caps the instruction set; ``DESKETCH_THREADS`` caps the threads (default:
+``OMP_NUM_THREADS``, else every core).  None of them changes a bit.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,14 +22,29 @@ from desketch.errors import SketchError
 
 try:
     _kernels: Any = import_module("desketch._kernels")
-except ImportError:
-    _kernels = None
+    _failure = ""
+except ImportError as error:
+    _kernels, _failure = None, str(error)
 _ISAS: tuple[str, ...] = tuple(_kernels.isas()) if _kernels else ()
 _variable: Callable[[str], str | None] = _kernels.variable if _kernels else os.environ.get
 
-__all__ = ["LONG", "available", "empty", "isa", "isas", "plan", "rotate", "thread_limit", "wanted", "workers"]
+__all__ = [
+    "LONG",
+    "absence",
+    "available",
+    "empty",
+    "isa",
+    "isas",
+    "plan",
+    "rotate",
+    "thread_limit",
+    "wanted",
+    "workers",
+]
 
 _CHOICES = ("auto", "compiled", "reference")
+_OFF = ("", "0", "false", "no", "off")
+_REASON = Path(__file__).parents[1] / "_no_kernels.txt"  # written by CMakeLists.txt when it leaves the kernels out
 _WORK_PER_THREAD = 1 << 18
 LONG = 1 << 20  # bytes of a result; shorter ones the system's allocator keeps by itself
 _CORES = os.cpu_count() or 1
@@ -38,16 +55,31 @@ def available() -> bool:
     return _kernels is not None
 
 
+def absence() -> str:
+    """Why the extension is not there; empty if it is."""
+    if _kernels is not None:
+        return ""
+    if _REASON.is_file():
+        return f"{_REASON.read_text(encoding='utf-8').strip()} when desketch was installed"
+    if any(_REASON.parent.glob("_kernels*.so")) or any(_REASON.parent.glob("_kernels*.pyd")):
+        return f"the extension does not load here ({_failure})"
+    return "desketch was installed without them (DESKETCH_PURE=1, or from a folder that was never built)"
+
+
 def wanted() -> bool:
     """Whether sketches drawn now use the compiled kernels."""
-    choice = _variable("DESKETCH_KERNELS") or "auto"
-    if choice not in _CHOICES:
+    choice, pure = _variable("DESKETCH_KERNELS"), (_variable("DESKETCH_PURE") or "").lower() not in _OFF
+    if choice and choice not in _CHOICES:
         raise SketchError(f"DESKETCH_KERNELS must be one of {', '.join(_CHOICES)}, got {choice!r}")
+    if pure and choice == "compiled":
+        raise SketchError(
+            "DESKETCH_PURE asks for the reference path and DESKETCH_KERNELS=compiled for the kernels; unset one"
+        )
     if choice == "compiled" and _kernels is None:
         raise SketchError(
-            "DESKETCH_KERNELS=compiled, but the extension is not built; install a C++ compiler and reinstall"
+            f"DESKETCH_KERNELS=compiled, but there are no kernels: {absence()}; install a C++ compiler and reinstall"
         )
-    return choice != "reference" and _kernels is not None
+    return not pure and choice != "reference" and _kernels is not None
 
 
 def isas() -> tuple[str, ...]:

@@ -35,8 +35,8 @@ def headline(run: RunRecord) -> str:
         ("rounds", f"{summary.get('rounds', last.get('round'))}"),
         ("up per client", _size(summary.get("bytes_up_per_client"))),
         ("down per client", _size(summary.get("bytes_down_per_client"))),
-        ("FedAvg would send", _size(fedavg)),
-        ("fewer bytes", f"{fedavg / spent:,.0f}x" if fedavg and spent else None),
+        ("FedAvg, same rounds", _size(fedavg)),
+        ("fewer, same rounds", f"{fedavg / spent:,.0f}x" if fedavg and spent else None),
         ("epsilon spent", f"{epsilon:.3g}" if isinstance(epsilon, int | float) else None),
     ]
     return "".join(
@@ -84,7 +84,7 @@ def progress(run: RunRecord) -> str:
             if other is not metric
         ),
         _optional(run, "loss", "Loss", "loss", xlabel="round", ylabel="loss"),
-        _optional(run, "eta_global", "Server step", "step", xlabel="round", ylabel="eta_global"),
+        _optional(run, "eta_global", "Server step", "step", xlabel="round", ylabel="step of the server"),
     ]
     return f'<div class="plots">{"".join(parts)}</div>'
 
@@ -150,7 +150,7 @@ def versions(run: RunRecord) -> str:
     found = found or {f"{name} (writing this report)": _version(name) for name in _PACKAGES}
     digest = run.summary.get("replica_digest", run.rows[-1].get("digest"))
     extra = {"replica digest": digest, "seconds": run.summary.get("seconds")}
-    return _table([(name, str(value)) for name, value in (found | extra).items() if value is not None])
+    return _table(_flat(found | extra))
 
 
 # title -> section; the order of the page
@@ -190,13 +190,21 @@ def _table(lines: Sequence[tuple[str, str]]) -> str:
 def _grid(rows: Sequence[Mapping[str, Any]]) -> str:
     """Rows with the same names, one column a name."""
     head = "".join(f"<th>{escape(name.replace('_', ' '))}</th>" for name in rows[0])
-    body = "".join(f"<tr>{''.join(f'<td>{escape(_plain(value))}</td>' for value in row.values())}</tr>" for row in rows)
-    return f"<table><tr>{head}</tr>{body}</table>"
+    body = "".join(
+        f"<tr>{''.join(f'<td>{escape(_plain(value, name))}</td>' for name, value in row.items())}</tr>" for row in rows
+    )
+    return f'<table class="grid"><tr>{head}</tr>{body}</table>'
 
 
-def _plain(value: Any) -> str:
-    """A value as a person would write it."""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+def _plain(value: Any, name: str = "") -> str:
+    """A value as a person would write it, its name says in which unit."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float) and "bytes" in name:
+        return human_bytes(value)
+    if isinstance(value, float):
+        return f"{value:.3g} s" if name == "seconds" else f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) and value >= 10_000 and "seed" not in name else str(value)
 
 
 def _flat(values: Mapping[str, Any], above: str = "") -> list[tuple[str, str]]:
@@ -206,7 +214,7 @@ def _flat(values: Mapping[str, Any], above: str = "") -> list[tuple[str, str]]:
         if isinstance(value, Mapping):
             lines += _flat(value, f"{above}{name}.")
         elif value is not None and value != []:
-            lines.append((f"{above}{name}", _plain(value)))
+            lines.append((f"{above}{name}", _plain(value, name)))
     return lines
 
 

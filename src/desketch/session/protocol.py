@@ -1,4 +1,4 @@
-"""What a Flower message of desketch holds: a sequence of `desketch.wire` frames, and nothing else.
+"""What parties say to each other: a sequence of `desketch.wire` frames, and nothing else.
 
 ::
 
@@ -7,9 +7,9 @@
 
 Order, agreement, checkpoint and status are opaque frames under a protocol key; broadcasts and updates are the frames of
 `desketch.fed`.  An order names the round, the version its broadcasts start from and lead to, and the first half of the
-SHA-256 of the server's w there; a status names the client (its own id: Flower's node ids change when a node restarts),
-its version and the same half digest, so that every pair of replicas is compared in every round.  The status that
-answers an agreement also shows the client's token (`desketch.session.identity`).
+SHA-256 of the server's w there; a status names the client (its own id: a node's may change when it restarts), its
+version and the same half digest, so that every pair of replicas is compared in every round.  The status that answers an
+agreement also shows the client's token (`desketch.session.identity`).
 
 Whatever cannot be read, or says what no honest party says, is a `WireError` that names the field.
 """
@@ -45,7 +45,7 @@ _UNREADABLE = (
     TypeError,
     ValueError,
 )
-_KEY = Key(b"desketch flower protocol v1")
+_KEY = Key(b"desketch session v2")
 _ORDER = struct.Struct(f"<BII{DIGEST_SIZE}s")
 _STATUS = struct.Struct(f"<BIi{DIGEST_SIZE}sf")
 _WITH_TOKEN = 0x80  # set in the state's byte

@@ -39,6 +39,7 @@ class Outcome(Enum):
     DONE = "done"
     AGAIN = "again"  # it told what it misses: a second order in the same round will bring it in
     REFUSED = "refused"
+    IGNORED = "ignored"  # late, or heard before: carriers repeat, delay and reorder; it is still waited for
 
 
 @dataclass(frozen=True)
@@ -188,9 +189,11 @@ class ServerSession:
         ``beside`` counts bytes that the carrier brought along with it, e.g. metrics.
         """
         self._tally.bytes_up += len(data) + beside
-        self._tally.heard.add(node)
         try:
             reply = Reply.unpack(data)
+            if self._is_old(node, reply):
+                return Outcome.IGNORED
+            self._tally.heard.add(node)
             self._check(node, reply)
             self._keep_from_copying(reply)
         except WireError as error:
@@ -293,6 +296,17 @@ class ServerSession:
     @property
     def _identity(self) -> str:
         return hashlib.sha256(self.agreement.to_json()).hexdigest()
+
+    def _is_old(self, node: int, reply: Reply) -> bool:
+        """Whether a reply answers an order before the one that counts now, or says again what was heard."""
+        if reply.run != self.agreement.run:
+            return False
+        if reply.t <= self.t:
+            return True
+        if reply.state is State.TRAINED:
+            known = self.clients.get(node) == reply.client
+            return known and reply.frame is not None and self._tally.frames.get(reply.client) == reply.frame
+        return reply.state is State.SYNCED and (node in self._tally.asked or node not in self._tally.greeted)
 
     def _check(self, node: int, reply: Reply) -> None:
         """Refuse a reply of another run, another round, another weight vector, or a client that already answered."""

@@ -6,6 +6,7 @@ is a class.
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ __all__ = ["GOALS", "choose_goal", "learn_labels"]
 
 Array = npt.NDArray[Any]
 GOALS = ("classification", "regression", "multilabel")
+_MANY = 50  # more kinds than classes usually are
 
 
 def choose_goal(name: str, y: Array, wanted: str | None) -> str:
@@ -32,7 +34,16 @@ def choose_goal(name: str, y: Array, wanted: str | None) -> str:
         return wanted
     if y.ndim == 2:
         return "multilabel"
-    return "regression" if _fractional(name, y) else "classification"
+    if _fractional(name, y):
+        return "regression"
+    kinds = len(np.unique(y))
+    if kinds > _MANY and 5 * kinds > len(y) and _as_numbers(y) is not None:
+        warnings.warn(
+            f"{name}: the label has {kinds} different whole numbers in {len(y)} rows, which are read as classes; "
+            "if it is a quantity, say goal regression",
+            stacklevel=2,
+        )
+    return "classification"
 
 
 def learn_labels(name: str, goal: str, y: Array, y_test: Array, train: Array) -> tuple[Goal, Array, Array]:

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from desketch.errors import BudgetError, PrivacyError, RunError
-from desketch.integrations.flower.party import ConfiguredTrainer
 from desketch.privacy.record import read_record
 from desketch.session.client import ClientSession, FolderStore, MemoryStore
 from desketch.session.protocol import Order, Reply, State
 from desketch.session.server import Outcome, ServerSession
 from desketch.tasks import RunConfig, prepare
+from desketch.tasks.parties import ConfiguredTrainer
 
 # the noise is weak on purpose: these tests look at what is applied, not at what it is worth
 pytestmark = pytest.mark.filterwarnings("ignore::desketch.errors.PrivacyWarning")

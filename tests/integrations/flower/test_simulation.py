@@ -12,10 +12,11 @@ from local_grid import LocalGrid
 from desketch.api import configured
 from desketch.core.rows import read_rows
 from desketch.integrations.flower import simulation
-from desketch.integrations.flower.party import serve_session, server_session
+from desketch.integrations.flower.carrier import GridCarrier
 from desketch.session.client import ClientSession, MemoryStore
 from desketch.session.protocol import Order
 from desketch.tasks import RunConfig, prepare
+from desketch.tasks.parties import configured_rounds, server_session
 from desketch.wire import peek
 
 SETTINGS = {"task": "digits", "model": "mlp:32", "clients": 4, "fraction": 0.5, "rounds": 4, "codec": "int4"}
@@ -28,7 +29,9 @@ def carried(folder):
     def simulate(setup, session, *, observer=None):
         app = simulation._client(setup.config.model_dump_json(), str(folder))
         grid = LocalGrid({100 + c: app for c in range(setup.config.clients)}, folder)
-        serve_session(grid, setup, session, nodes=setup.config.clients, observer=observer)
+        carrier = GridCarrier(grid, session)
+        rounds = configured_rounds(setup, session, carrier, nodes=setup.config.clients, observer=observer)
+        rounds.run(setup.config.rounds)
 
     return simulate
 

@@ -297,7 +297,7 @@ class Clock:
 
 def test_nodes_that_stay_away_are_waited_for_once(tmp_path, monkeypatch):
     clock = Clock()
-    monkeypatch.setattr("desketch.integrations.flower.strategy.time", clock)
+    monkeypatch.setattr("desketch.integrations.flower.carrier.time", clock)
     start(strategy(min_available_nodes=4, round_timeout=50.0, poll_seconds=1.0), grid(tmp_path, clients=3), 4)
     assert clock.now == 50.0
 

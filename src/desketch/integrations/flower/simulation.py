@@ -14,11 +14,13 @@ from flwr.serverapp import Grid, ServerApp
 
 from desketch.fed.rounds import Observer
 from desketch.integrations.flower import record
+from desketch.integrations.flower.carrier import GridCarrier
 from desketch.integrations.flower.identity import client_id
 from desketch.session.client import ClientSession, FolderStore
 from desketch.session.server import ServerSession
 from desketch.tasks.config import RunConfig
 from desketch.tasks.federation import Setup
+from desketch.tasks.parties import ConfiguredTrainer, configured_rounds
 
 __all__ = ["simulate"]
 
@@ -48,10 +50,10 @@ def _server(setup: Setup, session: ServerSession, observer: Observer | None, fai
 
     @app.main()  # type: ignore[untyped-decorator]  # flwr is not typed here
     def main(grid: Grid, context: Context) -> None:
-        from desketch.integrations.flower.party import serve_session
-
         try:
-            serve_session(grid, setup, session, nodes=setup.config.clients, observer=observer)
+            carrier = GridCarrier(grid, session)
+            rounds = configured_rounds(setup, session, carrier, nodes=setup.config.clients, observer=observer)
+            rounds.run(setup.config.rounds)
         except Exception as error:  # Flower's thread would only log it
             failure.append(error)
 
@@ -74,8 +76,6 @@ def _client(settings: str, states: str) -> ClientApp:
 
 @cache
 def _trainer(settings: str, client: int) -> Any:
-    from desketch.integrations.flower.party import ConfiguredTrainer
-
     return ConfiguredTrainer(_setup(settings), client)
 
 

@@ -1,37 +1,36 @@
 """SketchStrategy: FedAvg's place in a ServerApp, with rounds in which only frames of `desketch.wire` travel.
 
-The names are Flower's; the rounds are `desketch.fed`'s.  Compared with Flower's own loop it asks stale clients a second
-time within the round, has a deadline and time-to-live of its own, checkpoints every round and resumes, and charges the
-privacy ledger before it asks anybody.
+The names are Flower's; the rounds are those of every engine, `desketch.session.rounds`, over a `GridCarrier`.  Compared
+with Flower's own loop they ask stale clients a second time within the round, have a deadline and time-to-live of their
+own, checkpoint every round and resume, and charge the privacy ledger before anybody is asked.
 """
 
 from __future__ import annotations
 
-import random
-import time
 from collections.abc import Callable, Iterable, Mapping
-from logging import INFO, WARNING
+from logging import INFO, WARNING, getLogger
 from pathlib import Path
 from typing import Any, Literal
 
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result
 from flwr.supercore import log
 
 from desketch.core.locks import sole_writer
-from desketch.core.rows import append_row
-from desketch.errors import BudgetError, InputError, RunError
+from desketch.errors import InputError, RunError
 from desketch.fed.mechanism import Privacy
 from desketch.fed.robust import Rule, rule_of
-from desketch.fed.rounds import Attendance, Observer
-from desketch.fed.turnout import Turnout
-from desketch.integrations.flower.exchange import Ask, Exchange, message
+from desketch.fed.rounds import Observer
+from desketch.integrations.flower.carrier import GridCarrier
 from desketch.integrations.flower.layout import describe, to_arrays, to_vector
 from desketch.integrations.flower.metrics import Aggregate, aggregate, gather
 from desketch.privacy.cautions import warn_of_weak_privacy
 from desketch.session.agreement import Agreement, WrappedApp
+from desketch.session.carrier import Arrival
+from desketch.session.exchange import Ask
 from desketch.session.identity import Identities
+from desketch.session.rounds import Rounds
 from desketch.session.server import RoundReport, ServerSession
 from desketch.wire import Wire
 
@@ -147,8 +146,6 @@ class SketchStrategy(FedAvg):  # type: ignore[misc]  # flwr is not typed here
         rule = None if robust is None else rule_of(robust, private_mean=bool(privacy and privacy.sketch)).spec
         self._facts |= {"eta_global": eta_global, "beta": beta, "robust": rule}
         self.sizes = dict(sizes or {})
-        self._turnout = Turnout()
-        self._short = False  # whether the last round began with too few nodes
 
     def summary(self) -> None:
         """Log how nodes are sampled and what the run sends."""
@@ -179,78 +176,67 @@ class SketchStrategy(FedAvg):  # type: ignore[misc]  # flwr is not typed here
     def _rounds(
         self, grid: Grid, rounds: int, train: ConfigRecord, evaluate: ConfigRecord, evaluate_fn: Evaluate | None
     ) -> Result:
-        session, result = self._session, Result(arrays=self._arrays())
-        self._evaluate(result, evaluate_fn)
-        while session.t < rounds and not self.observer.stop:
-            try:
-                session.charge()
-            except BudgetError as error:
-                log(WARNING, "the privacy budget ends the run after round %d: %s", session.t, error)
-                break
-            self.observer.on_charge(session.t + 1)
-            self._round(grid, rounds, result, train, evaluate, evaluate_fn)
-        if session.t < rounds:  # ended early
-            self._last_broadcast(grid)
-        self._turnout.check()
+        result = Result(arrays=self._arrays())
+        carrier = GridCarrier(grid, self._session, poll_seconds=self.poll_seconds)
+
+        def on_server(t: int) -> dict[str, Any]:
+            metrics = evaluate_fn(t, result.arrays) if evaluate_fn else None
+            self._keep(result.evaluate_metrics_serverapp, t, metrics, "evaluation, on the server")
+            return dict(metrics or {})
+
+        def on_clients(report: RoundReport, done: list[Arrival]) -> dict[str, Any]:
+            counted = [reply for reply in _messages(done) if self._client(reply) in report.participants]
+            result.arrays, metrics = self.aggregate_train(report.round, counted)
+            self._keep(result.train_metrics_clientapp, report.round, metrics, "training, on clients")
+            row = {} if metrics is None else {"train_metrics": dict(metrics)}
+            with carrier.sending(MessageType.EVALUATE):
+                replies = _messages(driver.exchange(self._evaluators(driver), Ask.EVALUATE))
+            metrics = self.aggregate_evaluate(report.round, replies)
+            self._keep(result.evaluate_metrics_clientapp, report.round, metrics, "evaluation, on clients")
+            return row if metrics is None else row | {"evaluate_metrics": dict(metrics)}
+
+        driver = Rounds(
+            session=self._session,
+            carrier=carrier,
+            clients=self.clients,
+            fraction=self.fraction_train,
+            at_least=self.min_train_nodes,
+            wait_for=self.min_available_nodes,
+            seconds=self.round_timeout,
+            seed=self.seed,
+            folder=self.folder,
+            evaluate=on_server,
+            beside=on_clients,
+            observer=self.observer,
+            on_row=self.on_round,
+            logger=getLogger("flwr"),
+        )
+        driver.run(rounds)
         return result
 
-    def _round(
-        self,
-        grid: Grid,
-        rounds: int,
-        result: Result,
-        train: ConfigRecord,
-        evaluate: ConfigRecord,
-        evaluate_fn: Evaluate | None,
-    ) -> None:
-        """One round: clients train, the server steps, clients evaluate, the server evaluates."""
-        started, t = time.perf_counter(), self._session.t + 1
-        orders = self.configure_train(t, result.arrays, train, grid)
-        replies = self._exchange(grid, orders, Ask.TRAIN)
-        answered = time.perf_counter()
-        self.observer.on_frames(t, self._session.w, self._session.frames)
-        arrays, metrics = self.aggregate_train(t, replies)
-        closed = time.perf_counter()
-        result.arrays = arrays
-        seconds = {
-            "seconds": closed - started,
-            "seconds_client": self._report.client_seconds,
-            "seconds_server": closed - answered,
-            "seconds_moving": answered - started - self._report.client_seconds,
-        }
-        self._keep(result.train_metrics_clientapp, t, metrics, "training, on clients")
-
-        orders = self.configure_evaluate(t, arrays, evaluate, grid)
-        metrics = self.aggregate_evaluate(t, self._exchange(grid, orders, Ask.EVALUATE))
-        self._keep(result.evaluate_metrics_clientapp, t, metrics, "evaluation, on clients")
-        if t == rounds:
-            self._last_broadcast(grid)
-        self._write(result, self._evaluate(result, evaluate_fn), seconds)
+    def _evaluators(self, driver: Rounds) -> list[int]:
+        """The nodes that evaluate: their orders bring replicas up to date by the broadcasts they miss."""
+        if not self.fraction_evaluate:
+            return []
+        return driver.sample(self.fraction_evaluate, self.min_evaluate_nodes, "evaluate")
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """The orders of the round's cohort; what they carry follows from what each client confirmed."""
-        return self._orders(self._cohort(grid) if self.fraction_train else [], Ask.TRAIN)
-
-    def aggregate_train(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Close the round, whose updates the session took in as they came; the model, and the clients' metrics."""
-        self._report: RoundReport = self._session.close()
-        mine = [reply for reply in replies if self._client(reply) in self._report.participants]
-        return self._arrays(), self._aggregate(mine, self.train_metrics_aggr_fn)
+        """Refuse: what an order carries follows from what its client confirmed, and may differ within a round."""
+        raise RunError("SketchStrategy makes the messages of a round itself; call start(grid=..., ...)")
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Orders to evaluate: they bring replicas up to date by the broadcasts they miss, not by the model."""
-        if not self.fraction_evaluate:
-            return []
-        nodes = self._wait(grid, self.min_evaluate_nodes)
-        return self._orders(
-            self._sample(nodes, self.fraction_evaluate, self.min_evaluate_nodes, "evaluate"), Ask.EVALUATE
-        )
+        """Refuse, like `configure_train`."""
+        raise RunError("SketchStrategy makes the messages of a round itself; call start(grid=..., ...)")
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """The model after the round, which the session has closed, and the metrics of the clients that counted."""
+        return self._arrays(), self._aggregate(list(replies), self.train_metrics_aggr_fn)
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """The clients' metrics in one record."""
@@ -302,87 +288,6 @@ class SketchStrategy(FedAvg):  # type: ignore[misc]  # flwr is not typed here
             kept[t] = metrics
             log(INFO, "[ROUND %d] %s: %s", t, what, dict(metrics))
 
-    def _evaluate(self, result: Result, evaluate_fn: Evaluate | None) -> dict[str, Any]:
-        metrics = evaluate_fn(self._session.t, result.arrays) if evaluate_fn else None
-        self._keep(result.evaluate_metrics_serverapp, self._session.t, metrics, "evaluation, on the server")
-        return dict(metrics or {})
 
-    def _write(self, result: Result, metrics: dict[str, Any], seconds: dict[str, float]) -> None:
-        up, down = self._session.settle()
-        report = self._report
-        record = report.record(metrics, seconds["seconds"], up=up, down=down)
-        row = {**record.row(), "d": self._session.agreement.d}
-        row |= {"clients": list(report.participants), **seconds} if record.public is None else {}
-        for name, kept in (("train", result.train_metrics_clientapp), ("evaluate", result.evaluate_metrics_clientapp)):
-            row |= {f"{name}_metrics": dict(kept[report.round])} if report.round in kept else {}
-        log(
-            INFO,
-            "[ROUND %d] %s",
-            row["round"],
-            {k: row[k] for k in ("participants", "refused", "bytes_up", "seconds") if k in row},
-        )
-        if self.folder:
-            append_row(self.folder / "metrics.jsonl", row)
-        self._turnout.on_round(record)
-        self.observer.on_round(record)
-        self.on_round(row)
-
-    def _last_broadcast(self, grid: Grid) -> None:
-        """Bring live replicas to the server's w."""
-        behind = self._session.behind(self._session.homes(sorted(grid.get_node_ids())))
-        self._exchange(grid, self._orders(behind, Ask.NOTHING), Ask.NOTHING)
-
-    def _cohort(self, grid: Grid) -> list[int]:
-        """The nodes asked in this round: by client id where ids are public, else a sample of who is connected."""
-        nodes = self._wait(grid, self.min_train_nodes)
-        if self.clients is None:
-            return self._sample(nodes, self.fraction_train, self.min_train_nodes, "train")
-        strangers = [node for node in nodes if node not in self._session.clients]
-        if strangers and not self._open_to_all:
-            self._exchange(grid, self._orders(strangers, Ask.NOTHING), Ask.NOTHING)
-            nodes = self._session.homes(nodes)
-        chosen, known = set(self._chosen(self.clients)), self._session.clients
-        return [node for node in nodes if (known[node] in chosen if node in known else self._open_to_all)]
-
-    def _chosen(self, clients: int) -> list[int]:
-        """The round's clients: Poisson sampled under client-level privacy, else those of the in-process engine."""
-        if self.privacy and self.privacy.sketch:
-            return self.privacy.sketch.sample(clients)
-        fraction = min(1.0, max(self.fraction_train, self.min_train_nodes / clients))
-        return Attendance(fraction=fraction, seed=self.seed).cohort(self._session.t + 1, clients)
-
-    def _sample(self, nodes: list[int], fraction: float, at_least: int, purpose: str) -> list[int]:
-        """FedAvg's sample of the connected nodes, by seed and round, so that a resumed run draws what is left."""
-        size = min(len(nodes), max(int(fraction * len(nodes)), at_least))
-        return sorted(random.Random(f"{self.seed} {purpose} {self._session.t}").sample(nodes, size))
-
-    def _wait(self, grid: Grid, at_least: int) -> list[int]:
-        """The connected nodes, once there are enough of them; what one round waited for in vain, the next does not."""
-        wanted = max(self.min_available_nodes, at_least)
-        enough = 1 if self._short else wanted
-        deadline = time.monotonic() + self.round_timeout
-        while len(nodes := sorted(grid.get_node_ids())) < enough and time.monotonic() < deadline:
-            time.sleep(self.poll_seconds)
-        self._short = len(nodes) < wanted
-        self._session.identities.connected(nodes)
-        return self._session.homes(nodes)
-
-    def _orders(self, nodes: list[int], ask: Ask) -> list[Message]:
-        return [message(self._session, node, ask, self.round_timeout) for node in nodes]
-
-    def _exchange(self, grid: Grid, orders: Iterable[Message], ask: Ask) -> list[Message]:
-        train = ask is Ask.TRAIN
-        return Exchange(
-            grid,
-            self._session,
-            seconds=self.round_timeout,
-            poll_seconds=self.poll_seconds,
-            ask=ask,
-            private=train and self.privacy is not None,
-            newcomers=train and self._open_to_all,
-        ).run(list(orders))
-
-    @property
-    def _open_to_all(self) -> bool:
-        """Whether whoever is there may train, known or not: no sampling, no ledger."""
-        return not self.privacy and self.fraction_train == 1
+def _messages(done: list[Arrival]) -> list[Message]:
+    return [arrival.carried for arrival in done if isinstance(arrival.carried, Message)]
