@@ -52,7 +52,9 @@ def test_a_run_imports_what_few_need_only_when_it_is_used():
 
 
 def test_a_lazy_module_is_itself_at_first_use_and_must_exist():
-    code = "from desketch.core.lazy import lazy; nx = lazy('networkx'); import networkx; print(nx.Graph is networkx.Graph)"
+    code = (
+        "from desketch.core.lazy import lazy; nx = lazy('networkx'); import networkx; print(nx.Graph is networkx.Graph)"
+    )
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "True\n"
     with pytest.raises(ModuleNotFoundError, match="no_such_module"):
         lazy("no_such_module")

@@ -67,7 +67,8 @@ void* allocate(size_t alignment, size_t bytes) {
 }
 
 namespace {
-constexpr size_t kPage = size_t(1) << 21, kMostKept = size_t(256) << 20;
+constexpr size_t kPage = size_t(1) << 21;
+size_t most_kept = size_t(256) << 20;
 struct Long { void* data; size_t bytes; };
 std::mutex long_guard;
 Long kept[4] = {};  // the latest first
@@ -99,10 +100,22 @@ void give_long(void* data, size_t bytes) noexcept {
   for (Long& one : kept) {  // move up; whatever no longer fits is given back to the system
     std::swap(one, next);
     total += one.bytes;
-    if (total > kMostKept) std::free(one.data), total -= one.bytes, one = {};
+    if (total > most_kept) std::free(one.data), total -= one.bytes, one = {};
     if (!next.data) return;
   }
   std::free(next.data);
+}
+
+size_t keep_long(size_t bytes) {
+  const std::lock_guard<std::mutex> lock(long_guard);
+  const size_t before = most_kept;
+  most_kept = bytes;
+  size_t total = 0;
+  for (Long& one : kept) {
+    if (total + one.bytes > most_kept) std::free(one.data), one = {};
+    total += one.bytes;
+  }
+  return before;
 }
 
 }  // namespace desketch

@@ -2,7 +2,7 @@
 
 A seal is the SHA-256 of a file inside the file itself, at a place that its own readers skip: a member of a JSON object,
 the first comment of a YAML file, the metadata of a safetensors file.  It is taken with zeros in its place, so it covers
-every byte.  A file too large to be made in memory has its seal at the end, over all that comes before (`stream_sealed`).
+every byte.  A file too large to be made in memory has its seal at the end, over all before it (`stream_sealed`).
 Whatever reaches the disk goes through the few calls of `os` below, which tests replace to lose power.
 """
 

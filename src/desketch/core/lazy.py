@@ -1,4 +1,4 @@
-"""`lazy`: a module that is imported when something in it is first used, for what few runs need and all would wait for."""
+"""`lazy`: a module whose code runs when something in it is first used: few runs need it, and all would wait for it."""
 
 from __future__ import annotations
 

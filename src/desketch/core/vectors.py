@@ -29,7 +29,7 @@ def empty_rows(n: int, like: Tensor) -> Tensor:
 
 def blocks(*vectors: Tensor) -> Iterator[tuple[Tensor, ...]]:
     """The vectors' blocks, side by side."""
-    return zip(*(vector.split(BLOCK) for vector in vectors), strict=True)
+    return zip(*(torch.split(vector, BLOCK) for vector in vectors), strict=True)
 
 
 def norm(v: Tensor) -> float:
@@ -54,7 +54,7 @@ def dot(u: Tensor, v: Tensor) -> float:
 
 
 def largest(v: Tensor) -> float:
-    """max |v_i|; NaN if there is one."""
+    """The largest |v_i|; NaN if there is one."""
     if v.numel() == 0:
         return 0.0
     low, high = torch.aminmax(v)
