@@ -8,7 +8,7 @@ from typing import Any
 MARKS: dict[str, tuple[str, float, float | None, float | None]] = {
     "headline": ("MLP 784-512-10, 10 clients, K = 5", 500, 3, 10),
     "k20": ("MLP 784-512-10, 10 clients, K = 20, untuned", 1000, 2, None),
-    "k20-tuned": ("MLP 784-512-10, 10 clients, K = 20, tuned for bytes", 1000, None, None),
+    "k20-tuned": ("MLP 784-512-10, 10 clients, K = 20, tuned for bytes", 1000, None, 10),
     "k100": ("MLP 784-512-10, 10 clients, K = 100", 500, 3, 10),
     "noniid": ("MLP 784-512-10, Dirichlet 0.3, 10 of 50 clients, K = 20, untuned", 300, None, None),
     "cnn": ("CNN, d = 156k, 5 clients, K = 20, untuned", 300, None, None),
@@ -45,9 +45,10 @@ def methods(result: dict[str, Any], name: str) -> str:
     ]
     for row in sorted(part["methods"], key=lambda row: row["bytes"] or float("inf"), reverse=True):
         times = part["times_fewer_bytes"].get(row["method"])
+        earlier = " (earlier code)" if "earlier" in row else ""
         rounds = "-" if row["rounds"] is None else f"{row['rounds']:g}"
         lines.append(
-            f"| {row['method']} | {_kilobytes(row)} | {rounds} | {row['reached']}/{row['seeds']} "
+            f"| {row['method']}{earlier} | {_kilobytes(row)} | {rounds} | {row['reached']}/{row['seeds']} "
             f"| {_setting(row)} | {_times(times) if times else ''} |"
         )
     return "\n".join(lines)
@@ -55,6 +56,8 @@ def methods(result: dict[str, Any], name: str) -> str:
 
 def _mark_rows(what: str, part: dict[str, Any], fewer: float, slower: float | None, best: float | None) -> list[str]:
     rows = {row["method"]: row for row in part["methods"]}
+    if "earlier" in rows.get("desketch", {}):
+        what += " (earlier code)"
     if "desketch" not in rows or not part["times_fewer_bytes"].get("fedavgm"):
         return []
     seeds = f"{rows['desketch']['reached']}/{rows['desketch']['seeds']}"

@@ -29,8 +29,8 @@ def plain_momentum(w: Tensor, updates: list[Update], beta: float) -> Tensor:
             eta = round16(eta * exp(AutoStep.kappa / (1 + D / b**2) * min(max(rho, -2.0), 1.0)))
         if update.norm > bound:
             u = u * round16(bound / update.norm)
-        m = u * (1 - beta) if m is None else m.mul(beta).add(u, alpha=1 - beta)
-        s = m / (1 - beta**t) * eta
+        m = u * (1 - beta) if m is None else m * beta + u * (1 - beta)
+        s = m / round16(1 - beta**t) * eta
         w = w + s
     return w
 

@@ -10,6 +10,8 @@ eta_global keeps its meaning (p_t = u_t when every u_t is equal, for sgd, moment
 
 and w += s_t, s_t = eta_t p_t.  eta_t is the number eta_global, or `desketch.fed.auto_step.AutoStep` when it is "auto".
 State and step are functions of the broadcasts alone, so replicas that saw the same broadcasts are equal bit for bit.
+Every product and every sum below is an operation of its own, rounded once (``docs/spec.md``, replica spec): torch fuses
+``add(alpha=)`` and ``addcmul`` on some processors and not on others.
 """
 
 from __future__ import annotations
@@ -73,10 +75,7 @@ class ServerOptimizer(ABC):
             if not absorbed:
                 self.absorb(u, state)
             p = self.direction(u, state)
-            if self.auto is None:
-                w[place].add_(p, alpha=self.eta)
-            else:
-                w[place].add_(torch.mul(p, self.eta, out=None if s is None else s[place]))
+            w[place].add_(torch.mul(p, self.eta, out=None if s is None else s[place]))
         return w
 
     @property
@@ -134,7 +133,7 @@ class ServerOptimizer(ABC):
     def absorb(self, u: Tensor, state: Mapping[str, Tensor]) -> None:
         """Take a block of u_t into the state, in place."""
         if "m" in state:
-            state["m"].mul_(self.beta).add_(u, alpha=1 - self.beta)
+            state["m"].mul_(self.beta).add_(u * (1 - self.beta))
 
     @abstractmethod
     def direction(self, u: Tensor, state: Mapping[str, Tensor]) -> Tensor:
@@ -194,11 +193,11 @@ class Momentum(ServerOptimizer):
 
     def direction(self, u: Tensor, state: Mapping[str, Tensor]) -> Tensor:
         """Return p = m / (1 - beta^t)."""
-        return state.get("m", u) / (1 - self.beta**self.t)
+        return state.get("m", u) / _share(self.beta, self.t)
 
     def largest_direction(self, u: float, m: float) -> float:
         """The new m is between the old one and u."""
-        return max(u, m) / (1 - self.beta ** (self.t + 1))
+        return max(u, m) / _share(self.beta, self.t + 1)
 
 
 class Nesterov(ServerOptimizer):
@@ -213,11 +212,11 @@ class Nesterov(ServerOptimizer):
 
     def direction(self, u: Tensor, state: Mapping[str, Tensor]) -> Tensor:
         """Return p = (beta m + (1 - beta) u) / (1 - beta^(t+1))."""
-        return state.get("m", u).mul(self.beta).add_(u, alpha=1 - self.beta) / (1 - self.beta ** (self.t + 1))
+        return state.get("m", u).mul(self.beta).add_(u * (1 - self.beta)) / _share(self.beta, self.t + 1)
 
     def largest_direction(self, u: float, m: float) -> float:
         """A mean of the new m and u."""
-        return max(u, m) / (1 - self.beta ** (self.t + 2))
+        return max(u, m) / _share(self.beta, self.t + 2)
 
 
 class Adam(ServerOptimizer):
@@ -232,21 +231,22 @@ class Adam(ServerOptimizer):
         super().prepare(u, factor)
         if "v" not in self.tensors:
             self.tensors["v"] = torch.zeros_like(u)
-            length = torch.tensor(norm(_times(u, factor)), dtype=torch.float64, device=u.device)
-            self.tensors["floor"] = self.tau * length.float() / sqrt(u.numel())
+            floor = round16(self.tau * norm(_times(u, factor)) / sqrt(u.numel()))
+            self.tensors["floor"] = torch.tensor(floor).to(u)
 
     def absorb(self, u: Tensor, state: Mapping[str, Tensor]) -> None:
         """The means of u and of its square."""
         super().absorb(u, state)
-        state["v"].mul_(self.beta2).addcmul_(u, u, value=1 - self.beta2)
+        state["v"].mul_(self.beta2).add_((u * u).mul_(1 - self.beta2))
 
     def direction(self, u: Tensor, state: Mapping[str, Tensor]) -> Tensor:
         """Return p = m^ / (sqrt(v^) + tau |u_1| / sqrt(d))."""
-        m = state.get("m", u) / (1 - self.beta**self.t)
-        return m / self._second_moment(state).sqrt().add_(self.tensors["floor"].clamp(min=1e-30))
+        m = state.get("m", u) / _share(self.beta, self.t)
+        root = self._second_moment(state).double().sqrt().to(u)  # torch's float32 root may err
+        return m / root.add_(self.tensors["floor"].clamp(min=1e-30))
 
     def _second_moment(self, state: Mapping[str, Tensor]) -> Tensor:
-        return state["v"] / (1 - self.beta2**self.t)
+        return state["v"] / _share(self.beta2, self.t)
 
 
 class AmsGrad(Adam):
@@ -274,6 +274,11 @@ OPTIMIZERS: dict[str, type[ServerOptimizer]] = {c.name: c for c in (Sgd, Momentu
 
 def _places(d: int) -> Iterator[slice]:
     return (slice(start, min(start + BLOCK, d)) for start in range(0, d, BLOCK))
+
+
+def _share(beta: float, t: int) -> float:
+    """1 - beta^t, what a running mean has given out so far; to 16 bits, for libraries differ in the last of a power."""
+    return round16(1 - beta**t)
 
 
 def _times(u: Tensor, factor: float) -> Tensor:
