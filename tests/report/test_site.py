@@ -46,6 +46,7 @@ def site():
 def test_a_page_opens_clean(browser, site, page, width, scheme):
     browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
     browser.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 500)
+    browser.call("Storage.clearDataForOrigin", origin=site, storageTypes="all")  # a choice of the last page
     browser.open(f"{site}/{page}.html")
     assert [url for url in browser.requests() if not url.startswith((site, "data:", "blob:"))] == []
     assert browser.complaints() == []
@@ -53,9 +54,8 @@ def test_a_page_opens_clean(browser, site, page, width, scheme):
     assert browser.evaluate("document.querySelector('article h1').textContent.trim().length") > 3
     broken = "[...document.images].filter(i => i.complete && i.naturalWidth === 0).map(i => i.src)"
     assert browser.evaluate(broken) == []
-    background = browser.evaluate("getComputedStyle(document.body).backgroundColor")
-    red = int(background.removeprefix("rgba(").removeprefix("rgb(").split(",")[0])
-    assert (red < 100) is (scheme == "dark")
+    wanted = {"light": "default", "dark": "slate"}[scheme]
+    assert browser.evaluate("document.body.getAttribute('data-md-color-scheme')") == wanted
 
 
 @pytest.mark.slow
