@@ -140,6 +140,7 @@ class Parties:
             mechanism=privacy.sketch if privacy else None,
             robust=s.robust,
             sizes=self._sizes(),
+            agreed=self._sizes(),
         )
         return Federation(
             clients=self.participants,

@@ -59,6 +59,7 @@ class Agreement:
     beta: float | None = None
     robust: str | None = None
     app: WrappedApp = field(default_factory=WrappedApp)
+    known_weights: bool = False  # every party knows every client's weight, e.g. by the configuration: none is sent
     rounds: int | None = None  # T of a private run: clients answer no more; a run without privacy may be extended
 
     def __post_init__(self) -> None:
@@ -113,6 +114,7 @@ class Agreement:
             mechanism=mechanism,
             robust=self.robust,
             sizes=sizes,
+            agreed=sizes if self.known_weights else None,
         )
 
     def make_optimizer(self) -> ServerOptimizer:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from desketch.core.checkpoint import has_checkpoint, load_checkpoint, save_checkpoint
 from desketch.errors import BudgetError, WireError
-from desketch.fed.channel import ServerStep
+from desketch.fed.channel import ServerStep, SketchChannel
 from desketch.fed.iterates import Average
 from desketch.fed.mechanism import Privacy
 from desketch.fed.rounds import RoundRecord
@@ -28,7 +28,7 @@ from desketch.privacy.book import LedgerBook
 from desketch.session.agreement import Agreement
 from desketch.session.identity import Identities
 from desketch.session.protocol import NEVER, Order, Reply, State, half
-from desketch.session.replay import copied_from, maker
+from desketch.session.replay import maker, payload_of
 
 __all__ = ["Outcome", "RoundReport", "ServerSession"]
 
@@ -92,6 +92,7 @@ class _Tally:
     heard: set[int] = field(default_factory=set)
     answered: set[int] = field(default_factory=set)  # clients of which a reply was taken in
     frames: dict[int, bytes] = field(default_factory=dict)
+    makers: dict[bytes, int] = field(default_factory=dict)  # payload -> whose it is
     refused: dict[str, str] = field(default_factory=dict)
     bytes_up: int = 0
     bytes_down: int = 0
@@ -126,6 +127,11 @@ class ServerSession:
         self.resumed = self._resume()
         if self._book:
             self._book.resume() if self.resumed else self._book.start()
+
+    @property
+    def channel(self) -> SketchChannel:
+        """What the run's frames are made by."""
+        return self._channel
 
     @property
     def t(self) -> int:
@@ -329,16 +335,20 @@ class ServerSession:
 
     def _keep_from_copying(self, reply: Reply) -> None:
         """Refuse a frame that repeats another client's in this round, whichever of the two came first."""
-        frames = self._tally.frames
+        tally = self._tally
         if reply.state is not State.TRAINED or not reply.frame:
             return
-        other = copied_from(self._channel, reply.t, reply.frame, frames)
-        if other is None:
+        payload = payload_of(self._channel, reply.t, reply.client, reply.frame)
+        if payload is None:
             return
-        if maker(self._channel, reply.t, reply.frame, other, reply.client) == other:
+        other = tally.makers.setdefault(payload, reply.client)
+        if other == reply.client:
+            return
+        if maker(self._channel, reply.t, payload, other, reply.client) == other:
             raise WireError(f"frame: the bytes of client {other}'s frame in this round; a copy")
-        del frames[other]
-        self._tally.refused[f"client {other}"] = f"frame: the bytes of client {reply.client}'s frame; a copy"
+        del tally.frames[other]
+        tally.makers[payload] = reply.client
+        tally.refused[f"client {other}"] = f"frame: the bytes of client {reply.client}'s frame; a copy"
 
     def _label(self, node: int) -> str:
         client = self.identities.owner(node)

@@ -69,6 +69,7 @@ class Setup:
             beta=c.momentum,
             rounds=c.rounds if c.dp else None,
             robust=c.robust,
+            known_weights=True,
         )
 
     def channel(self, privacy: Privacy | None = None) -> SketchChannel:

@@ -22,7 +22,21 @@ from dataclasses import dataclass
 from desketch.errors import InputError, WireError
 from desketch.keys import Key
 
-__all__ = ["CODECS", "FAMILY_CODES", "KINDS", "Fields", "Header", "pack", "peek", "run_id", "split", "unpack"]
+__all__ = [
+    "CODECS",
+    "FAMILY_CODES",
+    "KINDS",
+    "Fields",
+    "Header",
+    "head",
+    "pack",
+    "peek",
+    "read_weight",
+    "run_id",
+    "split",
+    "unpack",
+    "weight_bytes",
+]
 
 MAGIC, VERSION = 0xDE, 2
 CRC_SIZE = 4
@@ -107,19 +121,28 @@ def run_id(name: str | bytes) -> int:
 
 def pack(header: Header, payload: bytes) -> bytes:
     """Put ``payload`` in a frame; ``len(pack(...))`` is what the message costs."""
-    weight = struct.pack(">f", header.weight).rstrip(b"\0")
+    body = head(header, len(payload)) + payload
+    return body + struct.pack("<I", zlib.crc32(body))
+
+
+def head(header: Header, length: int) -> bytes:
+    """Everything of a frame before its payload of ``length`` bytes."""
+    weight = weight_bytes(header.weight)
     small = FAMILY_CODES[header.family] << 4 | KINDS[header.kind] << 2 | (len(weight) - 1)
-    body = b"".join(
+    return b"".join(
         (
             bytes((MAGIC, VERSION << 4 | CODECS[header.codec], small)),
             struct.pack("<II", header.run, header.key.fingerprint()),
             _varint(header.round) + _varint(header.d) + _varint(header.b),
             weight,
-            _varint(len(payload)),
-            payload,
+            _varint(length),
         )
     )
-    return body + struct.pack("<I", zlib.crc32(body))
+
+
+def weight_bytes(weight: float) -> bytes:
+    """A float32, big-endian, without its trailing zero bytes."""
+    return struct.pack(">f", weight).rstrip(b"\0")
 
 
 def peek(frame: bytes | memoryview) -> Fields:
@@ -142,7 +165,7 @@ def peek(frame: bytes | memoryview) -> Fields:
     b, at = _read_varint(view, at, "b")
     if not 1 <= b <= d:
         raise WireError(f"b: got b={b}, d={d}, expected 1 <= b <= d")
-    weight, at = _read_weight(view, at, (view[2] & 3) + 1)
+    weight, at = read_weight(view, at, (view[2] & 3) + 1)
     length, at = _read_varint(view, at, "payload length")
     return Fields(
         run=run,
@@ -233,7 +256,8 @@ def _read_varint(view: memoryview, at: int, field: str) -> tuple[int, int]:
     raise WireError(f"{field}: truncated or longer than 7 bytes")
 
 
-def _read_weight(view: memoryview, at: int, size: int) -> tuple[float, int]:
+def read_weight(view: memoryview, at: int, size: int) -> tuple[float, int]:
+    """The weight in ``size`` bytes from ``at`` on, and where it ends."""
     raw = bytes(view[at : at + size])
     if len(raw) < size:
         raise WireError("weight: truncated")
