@@ -11,7 +11,7 @@ PINS   := -c $(VENV)/constraints.txt
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow mutants sanitize clang fuzz check format bench docs clean
+.PHONY: help setup demo test test-slow mutants sanitize clang fuzz check format bench docs js clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 12
@@ -68,5 +68,12 @@ docs: $(STAMP)  ## regenerate the tables of README and docs from benchmarks/resu
 	$(BIN)/python docs/generate.py
 	$(BIN)/python docs/figures.py
 
+js: clients/js/node_modules/.ready  ## type-check and build the JavaScript client (needs Node 20 and npm)
+	cd clients/js && npm run build
+
+clients/js/node_modules/.ready: clients/js/package.json clients/js/package-lock.json
+	cd clients/js && npm ci
+	@touch $@
+
 clean:  ## remove everything that was built
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) clients/js/node_modules build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

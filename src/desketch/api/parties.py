@@ -18,6 +18,7 @@ from desketch.core.flat import FlatModel
 from desketch.errors import ConfigError, InputError, PrivacyError
 from desketch.fed.channel import SketchChannel
 from desketch.fed.client import Participant
+from desketch.fed.client_momentum import ClientMomentum, client_beta
 from desketch.fed.engines import make_engine
 from desketch.fed.iterates import make_average
 from desketch.fed.local import ClientData, LocalWork
@@ -50,6 +51,7 @@ class Settings:
     server_optimizer: str
     eta_global: float | Literal["auto"]
     momentum: float | None
+    client_momentum: float | Literal["auto"]
     average: int | str
     fraction: float
     seed: int
@@ -122,6 +124,7 @@ class Parties:
             **{f.name: getattr(s, f.name) for f in fields(s) if f.name not in ("wire", "privacy")},
             **asdict(s.wire),
             "b": s.wire.sketch_size(self.model.d),
+            "client_beta": self.client_beta,
             "dp": None if s.privacy is None else {"mechanism": type(s.privacy).__name__, **asdict(s.privacy)},
         }
 
@@ -130,7 +133,7 @@ class Parties:
         s = self.settings
         self.w0 = self.model.flatten()
         self.attendance = Attendance(fraction=s.fraction, seed=s.seed)
-        privacy = self._privacy(rounds)
+        privacy, beta = self._privacy(rounds), self.client_beta
         self.participants = self._participants(privacy)
         channel = SketchChannel(
             d=self.model.d,
@@ -141,18 +144,38 @@ class Parties:
             robust=s.robust,
             sizes=self._sizes(),
             agreed=self._sizes(),
+            along=beta > 0 and s.eta_global == "auto",
         )
         return Federation(
             clients=self.participants,
             channel=channel,
-            optimizer=make_optimizer(s.server_optimizer, eta_global=s.eta_global, beta=s.momentum),
+            optimizer=make_optimizer(
+                s.server_optimizer, eta_global=s.eta_global, beta=s.momentum, client_momentum=beta
+            ),
             w0=self.w0,
             attendance=self.attendance,
             average=make_average(s.average),
             privacy=privacy,
+            memory=ClientMomentum(beta) if beta else None,
             evaluate=self.evaluate,
             evaluate_every=evaluate_every,
         )
+
+    @property
+    def client_beta(self) -> float:
+        """The beta of the clients' running means, 0 for none."""
+        s = self.settings
+        return client_beta(s.client_momentum, fraction=s.fraction, plain=self._plain, privacy=s.privacy)
+
+    @property
+    def _plain(self) -> bool:
+        """Whether every client is known to take plain gradient steps."""
+        if not all(isinstance(client, Client) and client.train is None for client in self.clients):
+            return False
+        if self.optimizer is None:
+            return True
+        parameters = [p for p in self.model.module.parameters() if p.requires_grad]
+        return isinstance(self.optimizer(parameters), torch.optim.SGD)
 
     def _participants(self, privacy: Privacy | None) -> list[Participant]:
         if not self.batched:

@@ -48,6 +48,7 @@ def federate(
     server_optimizer: str = "momentum",
     eta_global: float | Literal["auto"] = "auto",
     momentum: float | None = None,
+    client_momentum: float | Literal["auto"] = "auto",
     average: int | Literal["all"] = 10,
     fraction: float = 1.0,
     statistics: Literal["refuse", "local"] = "refuse",
@@ -77,6 +78,8 @@ def federate(
         server_optimizer: sgd, momentum, nesterov, adam or amsgrad.
         eta_global: the server's step size, or "auto".
         momentum: beta of the server optimiser.
+        client_momentum: clients send the running mean of their updates with this beta, in (0, 1); 0 for each update as
+            it is; "auto": 0.8 where all clients are asked in every round and take plain gradient steps.
         average: evaluate and return the mean of the last n rounds' weights; "all" for all, 1 for the last alone.
         fraction: the share of the clients asked in a round.
         statistics: "local" lets every client keep its own running statistics (BatchNorm); metrics are then means over
@@ -100,6 +103,7 @@ def federate(
         server_optimizer=server_optimizer,
         eta_global=eta_global,
         momentum=momentum,
+        client_momentum=client_momentum,
         average=average,
         fraction=fraction,
         seed=seed,

@@ -33,13 +33,17 @@ Setting = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Wiring:
-    """What a channel is built from, besides its setting: the parameters' shapes and the public key of the run."""
+    """What a channel is built from, besides its setting: the parameters' shapes and the public key of the run.
+
+    ``client_momentum`` is the beta that the setting comes to on this federation.
+    """
 
     shapes: tuple[tuple[int, ...], ...]
     d: int
     key: Key
     run: int = 0
     agreed: Mapping[int, float] = field(default_factory=dict)  # weights that both ends know
+    client_momentum: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -104,14 +108,13 @@ def _fetchsgd(wiring: Wiring, setting: Setting) -> Channel:
 
 def _desketch(wiring: Wiring, setting: Setting) -> Channel:
     b = min(setting["b"], wiring.d)
-    along = bool(setting.get("client_momentum")) and setting["eta_global"] == "auto"
     return SketchChannel(
         d=wiring.d,
         b=b,
         key=wiring.key,
         run=wiring.run,
         codec=setting["codec"],
-        along=along,
+        along=wiring.client_momentum > 0 and setting["eta_global"] == "auto",
         agreed=wiring.agreed,
     )
 
@@ -148,8 +151,10 @@ _ALL = (
     Method("fetchsgd", "count sketch with momentum and error inside (Rothchild et al., 2020)", _fetchsgd,
            _grid(compression=(10.0, 40.0), density=(1 / 50,), eta_local=(0.2,), optimizer=("sgd",),
                  eta_global=(0.3, 0.1))),
-    Method("desketch", "SRHT sketch, one bit, automatic step (this project)", _desketch,
-           _grid(b=(1696, 848), codec=("sign1",), eta_local=(0.2, 0.1), optimizer=("momentum",), eta_global=("auto",)),
-           default=_one(b=4096, codec="sign1", eta_local=0.1, optimizer="momentum", eta_global="auto"), average=10),
+    Method("desketch", "SRHT sketch, one bit, automatic step, client momentum (this project)", _desketch,
+           _grid(b=(424, 848), codec=("sign1",), eta_local=(0.2, 0.1), optimizer=("momentum",), eta_global=("auto",),
+                 client_momentum=("auto",)),
+           default=_one(b=4096, codec="sign1", eta_local=0.1, optimizer="momentum", eta_global="auto",
+                        client_momentum="auto"), average=10),
 )  # fmt: skip
 METHODS: Mapping[str, Method] = MappingProxyType({method.name: method for method in _ALL})

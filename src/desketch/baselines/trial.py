@@ -19,7 +19,7 @@ from desketch.baselines.criterion import HOLD, Point, reach_and_hold
 from desketch.baselines.methods import Method, Setting, Wiring
 from desketch.core.flat import FlatModel
 from desketch.core.metrics import METRICS, Metric
-from desketch.fed.client_momentum import ClientMomentum
+from desketch.fed.client_momentum import ClientMomentum, client_beta
 from desketch.fed.engine import Engine
 from desketch.fed.iterates import Average, LastRounds
 from desketch.fed.local import ClientData, LocalWork
@@ -170,11 +170,12 @@ def _federation(
 ) -> Federation:
     model = engine.model
     work = LocalWork(steps=problem.local_steps, eta=setting["eta_local"], batch=problem.batch, seed=seed)
-    beta = setting.get("client_momentum", 0.0)
+    beta = client_beta(setting.get("client_momentum", 0.0), fraction=problem.fraction)
     wiring = Wiring(
         shapes=tuple(model.shapes),
         d=model.d,
         key=Key(seed).fold_in("compare", method.name),
+        client_momentum=beta,
         agreed={client.client: client.weight for client in clients},
     )
     return Federation(

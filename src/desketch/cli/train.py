@@ -49,6 +49,9 @@ def train(
     server_optimizer: str | None = _server(None, help="sgd, momentum, nesterov, adam or amsgrad."),
     eta_global: str | None = _server(None, help="Server step size: auto or a number."),
     momentum: float | None = _server(None, help="Beta of the server optimiser."),
+    client_momentum: str | None = _server(
+        None, help="Beta of the running mean that a client sends of its updates; 0: off; auto."
+    ),
     average: str | None = _server(None, help="Evaluate the mean of the last n rounds, 'all', or 'local' (w-bar)."),
     robust: str | None = _server(
         None,
@@ -84,6 +87,7 @@ def train(
     given = {name: value for name, value in locals().items() if name not in _NOT_SETTINGS}
     given["batch_size"] = _number(batch_size, int) or ("full" if batch_size else None)  # 0 is full too
     given["eta_global"] = _number(eta_global, float)
+    given["client_momentum"] = _number(client_momentum, float)
     given["average"] = _number(average, int)
     given["capture"] = None if capture is None else _rounds(capture)
     private = {"mechanism": dp, "unit": dp_unit, "epsilon": epsilon, "delta": delta, "clip": clip}

@@ -17,13 +17,14 @@ import torch
 from torch import Tensor
 
 from desketch import wire
-from desketch.errors import ConfigError, InputError, WireError
+from desketch.errors import ConfigError, InputError, PrivacyError, WireError
 from desketch.fed.aggregation import Aggregator
 from desketch.fed.auto_step import norm
 from desketch.fed.mechanism import SketchMechanism
 from desketch.fed.robust import Rule, rule_of
 from desketch.fed.update import Update
 from desketch.keys import Key
+from desketch.privacy.mechanisms import SketchClipClientsShared
 from desketch.sketches import Sketch, draw
 from desketch.wire import Wire
 
@@ -108,6 +109,11 @@ class SketchChannel(Channel):
         self.wire = wire or Wire(**settings)
         self.d, self.b, self.key, self.family = d, self.wire.sketch_size(d), key, self.wire.family
         self.run, self.mechanism = run, mechanism
+        if along and isinstance(mechanism, SketchClipClientsShared):
+            raise PrivacyError(
+                "noise shared out over clients travels in whole steps of f32, the number along the last step in f16; "
+                "set client_momentum to 0, or let the server add the noise"
+            )
         self.robust, self.along = robust, along
         self.agreed = {} if mechanism else {client: float(np.float32(size)) for client, size in (agreed or {}).items()}
         self.aggregator = Aggregator(rule_of(robust, private_mean=mechanism is not None), sizes=sizes)

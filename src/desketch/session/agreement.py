@@ -17,6 +17,7 @@ from torch import Tensor
 
 from desketch.errors import ConfigError, InputError, RunError
 from desketch.fed.channel import SketchChannel
+from desketch.fed.client_momentum import ClientMomentum, client_beta
 from desketch.fed.mechanism import SketchMechanism
 from desketch.fed.optimizers import ServerOptimizer, make_optimizer
 from desketch.fed.replica import Replica
@@ -47,6 +48,7 @@ class Agreement:
     """The public facts of a run; ``names`` and ``shapes`` lay the model's arrays out in one vector w.
 
     ``robust`` is how the server averages (`desketch.fed.robust`); None: the default of the run's kind.
+    ``client_momentum`` is beta of the clients' running means (`desketch.fed.client_momentum`), 0 for none.
     """
 
     name: str
@@ -57,6 +59,7 @@ class Agreement:
     optimizer: str = "momentum"
     eta_global: float | Literal["auto"] = "auto"
     beta: float | None = None
+    client_momentum: float = 0.0
     robust: str | None = None
     app: WrappedApp = field(default_factory=WrappedApp)
     known_weights: bool = False  # every party knows every client's weight, e.g. by the configuration: none is sent
@@ -67,6 +70,7 @@ class Agreement:
         b = self.wire.sketch_size(self.d)
         settled = replace(self.wire, b=b, compression=self.d / b, codec_down=self.wire.down)
         object.__setattr__(self, "wire", settled)
+        client_beta(self.client_momentum)
 
     @cached_property
     def d(self) -> int:
@@ -115,11 +119,18 @@ class Agreement:
             robust=self.robust,
             sizes=sizes,
             agreed=sizes if self.known_weights else None,
+            along=self.client_momentum > 0 and self.eta_global == "auto",
         )
 
     def make_optimizer(self) -> ServerOptimizer:
         """A fresh server optimiser."""
-        return make_optimizer(self.optimizer, eta_global=self.eta_global, beta=self.beta)
+        return make_optimizer(
+            self.optimizer, eta_global=self.eta_global, beta=self.beta, client_momentum=self.client_momentum
+        )
+
+    def memory(self) -> ClientMomentum | None:
+        """Where clients keep the sums of their updates, if they send means."""
+        return ClientMomentum(self.client_momentum) if self.client_momentum else None
 
     def replica(self, w0: Tensor, channel: SketchChannel) -> Replica:
         """A replica at version 0."""

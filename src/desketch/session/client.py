@@ -8,6 +8,9 @@ A private round is released once.  Whoever asks again, because a message came tw
 same bytes: two answers with fresh noise would average it away, and the ledger was charged for one.  The client trusts
 its own ledger for that (`desketch.privacy.client_ledger`), not the server, and not its memory: it is on disk, with the
 answer in it, before the answer leaves, and one process at a time reads and writes it.
+
+Where clients send running means, an update enters the mean once for the same reason: asked again for the round it
+answered last, the client gives the same bytes.
 """
 
 from __future__ import annotations
@@ -20,10 +23,11 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from desketch.core.tree import unpack_tree
+from desketch.core.tree import pack_tree, unpack_tree
 from desketch.errors import DesketchError, PrivacyError, RunError, WireError
 from desketch.fed.channel import SketchChannel
 from desketch.fed.client import Participant, encode_update
+from desketch.fed.client_momentum import ClientMomentum
 from desketch.fed.replica import CatchUp, Replica
 from desketch.privacy.client_ledger import Terms
 from desketch.session.agreement import Agreement
@@ -58,6 +62,8 @@ class ClientSession:
         self.agreement: Agreement | None = None
         self.replica: Replica | None = None
         self.terms: Terms | None = None
+        self.memory: ClientMomentum | None = None
+        self._last: Reply | None = None  # the answer that holds the last update of the memory
         self.ledger = store.load_ledger()
         self._load()
 
@@ -86,6 +92,9 @@ class ClientSession:
         with suppress(RunError, PrivacyError):  # of a run that this trainer is not for: then it knows none
             self._join(Agreement.from_json(kept.agreement))
             self._replica.load_state_dict(unpack_tree(kept.replica))
+            if self.memory and kept.answer:
+                self.memory.load_state_dict(unpack_tree(kept.memory))
+                self._last = Reply.unpack(kept.answer)
 
     def _refresh(self) -> None:
         """Take in what another process of this client has answered meanwhile."""
@@ -121,14 +130,24 @@ class ClientSession:
         return self._train(order)
 
     def _train(self, order: Order) -> Reply:
+        if self._last and (self._last.t, self._last.digest) == (order.t, order.digest):
+            return self._last
         started = time.perf_counter()
-        frame = encode_update(self.trainer.participant, self._channel, self._replica.w, t=order.t)
+        frame = encode_update(
+            self.trainer.participant,
+            self._channel,
+            self._replica.w,
+            t=order.t,
+            memory=self.memory,
+            last_step=self._replica.optimizer.last_step,
+        )
         spent = 0.0 if self.terms else time.perf_counter() - started  # how long it took tells of the sample's size
         reply = self._reply(order, State.TRAINED, frame=frame, seconds=spent)
         if self.terms:
             ledger = self.ledger.after(self.terms, order.t, order.digest.hex(), reply.pack())
             self.store.save_ledger(ledger)  # charge and answer are on disk before it leaves
             self.ledger = ledger
+        self._last = reply if self.memory else None
         self._save()
         return reply
 
@@ -159,6 +178,7 @@ class ClientSession:
         if terms is None and (channel.mechanism or getattr(self.trainer.participant, "mechanism", None)):
             raise PrivacyError(f"client {self.client} has a privacy mechanism but no terms to hold it to; give it both")
         self.agreement, self._channel, self.terms = agreement, channel, terms
+        self.memory, self._last = agreement.memory(), None
         self.replica = agreement.replica(zeros if w0 is None else w0, self._channel)
         self.replica.version = NEVER if w0 is None else 0
 
@@ -207,7 +227,8 @@ class ClientSession:
 
     def _save(self) -> None:
         if self.agreement is not None:
-            self.store.save(Kept(self.agreement.to_json(), self._replica.checkpoint(), self.ledger.serial))
+            mean = (pack_tree(self.memory.state_dict()), self._last.pack()) if self.memory and self._last else ()
+            self.store.save(Kept(self.agreement.to_json(), self._replica.checkpoint(), self.ledger.serial, *mean))
 
     @property
     def _deal(self) -> Agreement:

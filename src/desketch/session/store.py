@@ -2,7 +2,8 @@
 
 ::
 
-    replica.safetensors      agreement and weights: the server can send both again, so an unreadable one is none
+    replica.safetensors      agreement, weights, running mean and last answer: the server can send the first two
+                             again, a mean begins again without harm, so an unreadable file is none
     ledger.json              what this client has released, with its last answer (`desketch.privacy.client_ledger`)
     ledger.copy.json         the same again; a file that is missing, damaged or older is noticed
     limits.toml              the operator's word: epsilon and delta, releases (optional, written by hand)
@@ -35,11 +36,16 @@ _ADVICE = (
 
 
 class Kept(NamedTuple):
-    """What outlives a session; ``serial`` is how many private answers its ledger held: a ledger with less is old."""
+    """What outlives a session; ``serial`` is how many private answers its ledger held: a ledger with less is old.
+
+    ``memory`` is the running mean of its updates, where clients send means; ``answer`` is the reply that holds it last.
+    """
 
     agreement: bytes
     replica: bytes
     serial: int = 0
+    memory: bytes = b""
+    answer: bytes = b""
 
 
 class Store(ABC):

@@ -139,6 +139,11 @@ class RunConfig(_Strict):
     )
     eta_global: float | Literal["auto"] = Field("auto", description="server step size, or auto")
     momentum: float | None = Field(None, ge=0, lt=1, description="beta; default 0.9, or 0.5 under the automatic step")
+    client_momentum: float | Literal["auto"] = Field(
+        "auto",
+        description="clients send the running mean of their updates with this beta; 0: each update as it is; auto: 0.8 "
+        "where all clients are asked and no privacy mechanism or topology forbids it",
+    )
     average: int | Literal["all", "local"] = Field(
         10,
         description="evaluate the mean of the last n w, of all, or of all local iterates (w-bar)",
@@ -206,6 +211,13 @@ class RunConfig(_Strict):
             return f"privacy has its own section: dp.{unknown}, or --{unknown.replace('_', '-')} on the command line"
         return super()._hint(unknown)
 
+    @field_validator("client_momentum")
+    @classmethod
+    def _share_of_the_past(cls, value: float | str) -> float | str:
+        if not isinstance(value, str) and not 0 <= value < 1:
+            raise ValueError(f"got {value}, expected auto or a number in [0, 1); 0 is off")
+        return value
+
     @field_validator("eta_global")
     @classmethod
     def _positive_step(cls, value: float | str) -> float | str:
@@ -230,6 +242,8 @@ class RunConfig(_Strict):
             )
         if self.robust is not None:
             self._check_robust(self.robust)
+        if self.client_momentum not in ("auto", 0):
+            _ = self.client_beta
         if self.topology is None and (self.protocol != "tree" or self.gossip_steps or self._failing):
             raise ValueError("protocol, gossip_steps and failure rates are settings of a topology: set topology too")
         if self.topology is not None and (self.dp or self.capture):
@@ -291,6 +305,18 @@ class RunConfig(_Strict):
             codec=self.codec,
             codec_down=self.codec_down,
             options=self.family_options,
+        )
+
+    @property
+    def client_beta(self) -> float:
+        """The beta of the clients' running means in this run, 0 for none."""
+        from desketch.fed.client_momentum import client_beta  # here, since it brings torch along
+
+        return client_beta(
+            self.client_momentum,
+            fraction=self.fraction,
+            privacy=self.dp.settings if self.dp else None,
+            topology=self.topology is not None,
         )
 
     def identity(self) -> str:

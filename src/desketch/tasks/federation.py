@@ -67,6 +67,7 @@ class Setup:
             optimizer=c.server_optimizer,
             eta_global=c.eta_global,
             beta=c.momentum,
+            client_momentum=c.client_beta,
             rounds=c.rounds if c.dp else None,
             robust=c.robust,
             known_weights=True,
@@ -128,6 +129,7 @@ class Setup:
             attendance=self.attendance,
             average=average,
             privacy=privacy,
+            memory=self.agreement().memory() if channel is None else None,
             evaluate=self.evaluate,
             evaluate_every=c.evaluate_every,
         )

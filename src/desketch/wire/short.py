@@ -54,10 +54,10 @@ def open_short(
     if len(view) < start:
         raise WireError("frame length: truncated inside the check")
     payload = view[start:]
-    if (length is not None and len(payload) != length) or (len(payload) >= WIDE_FROM) != bool(view[0] & _WIDE):
-        raise WireError(
-            f"payload length: got {len(payload)} bytes, expected {length if length is not None else 'less'}"
-        )
+    if length is not None and len(payload) != length:
+        raise WireError(f"payload length: got {len(payload)} bytes, expected {length}")
+    if (len(payload) >= WIDE_FROM) != bool(view[0] & _WIDE):
+        raise WireError(f"flag: a payload of {len(payload)} bytes has the other size of check; 4 bytes from 4096 on")
     header = replace(expect, weight=weight)
     if view[0] & _WEIGHT and header.weight == agreed:
         raise WireError(f"weight: got {weight:g}, which is agreed and need not be sent")

@@ -19,6 +19,7 @@ from flwr.supercore import log
 
 from desketch.core.locks import sole_writer
 from desketch.errors import InputError, RunError
+from desketch.fed.client_momentum import client_beta
 from desketch.fed.mechanism import Privacy
 from desketch.fed.robust import Rule, rule_of
 from desketch.fed.rounds import Observer
@@ -61,6 +62,9 @@ class SketchStrategy(FedAvg):  # type: ignore[misc]  # flwr is not typed here
         optimizer: the server optimiser, replayed by every replica.
         eta_global: its step, or "auto".
         beta: its momentum.
+        client_momentum: beta of the running means that clients send of their updates, 0 for none.  Here "auto" is none,
+            since nobody knows what the apps' own optimisers do; 0.8 pays for clients with plain gradient steps that are
+            all asked in every round.
         robust: how updates are averaged, e.g. "krum:num_malicious_nodes=2" (`desketch.fed.robust`); default: the norm
             bound.
         sizes: the weight of each client id that is agreed on; no client counts for more.  Others count for at most 5
@@ -97,6 +101,7 @@ class SketchStrategy(FedAvg):  # type: ignore[misc]  # flwr is not typed here
         optimizer: str = "momentum",
         eta_global: float | Literal["auto"] = "auto",
         beta: float | None = None,
+        client_momentum: float | Literal["auto"] = "auto",
         robust: str | Rule | None = None,
         sizes: Mapping[int, float] | None = None,
         clients: int | None = None,
@@ -145,6 +150,7 @@ class SketchStrategy(FedAvg):  # type: ignore[misc]  # flwr is not typed here
         self._facts: dict[str, Any] = {"name": name, "seed": seed, "wire": wire or Wire(), "optimizer": optimizer}
         rule = None if robust is None else rule_of(robust, private_mean=bool(privacy and privacy.sketch)).spec
         self._facts |= {"eta_global": eta_global, "beta": beta, "robust": rule}
+        self._facts["client_momentum"] = client_beta(client_momentum, fraction=fraction_train, plain=False)
         self.sizes = dict(sizes or {})
 
     def summary(self) -> None:

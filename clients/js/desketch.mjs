@@ -1,0 +1,971 @@
+// Built from src/ by `npm run build`; do not edit.
+
+// src/errors.ts
+var Refused = class extends Error {
+  constructor(field, message) {
+    super(message);
+    this.field = field;
+    this.name = "Refused";
+  }
+  field;
+};
+
+// src/sha256.ts
+function primeRoots(n, root) {
+  const out = new Uint32Array(n);
+  for (let p = 2, found = 0; found < n; p++) {
+    let prime = true;
+    for (let q = 2; q * q <= p; q++) if (p % q === 0) prime = false;
+    if (prime) out[found++] = root(p) % 1 * 2 ** 32;
+  }
+  return out;
+}
+var K = primeRoots(64, Math.cbrt);
+var START = primeRoots(8, Math.sqrt);
+var rotate = (x, n) => x >>> n | x << 32 - n;
+var Sha256 = class {
+  state = START.slice();
+  block = new Uint8Array(64);
+  schedule = new Uint32Array(64);
+  filled = 0;
+  length = 0;
+  update(bytes) {
+    this.length += bytes.length;
+    let from = 0;
+    while (from < bytes.length) {
+      const n = Math.min(64 - this.filled, bytes.length - from);
+      this.block.set(bytes.subarray(from, from + n), this.filled);
+      this.filled += n;
+      from += n;
+      if (this.filled === 64) this.compress();
+    }
+    return this;
+  }
+  digest() {
+    const bits = this.length * 8;
+    const end = new Uint8Array((this.filled < 56 ? 56 : 120) - this.filled + 8);
+    end[0] = 128;
+    const view = new DataView(end.buffer);
+    view.setUint32(end.length - 8, Math.floor(bits / 2 ** 32));
+    view.setUint32(end.length - 4, bits >>> 0);
+    this.update(end);
+    const out = new DataView(new ArrayBuffer(32));
+    this.state.forEach((word2, i) => out.setUint32(4 * i, word2));
+    return new Uint8Array(out.buffer);
+  }
+  compress() {
+    const w = this.schedule;
+    const block = this.block;
+    for (let i = 0; i < 16; i++) {
+      const at = 4 * i;
+      w[i] = block[at] << 24 | block[at + 1] << 16 | block[at + 2] << 8 | block[at + 3];
+    }
+    for (let i = 16; i < 64; i++) {
+      const x = w[i - 15];
+      const y = w[i - 2];
+      const s0 = rotate(x, 7) ^ rotate(x, 18) ^ x >>> 3;
+      const s1 = rotate(y, 17) ^ rotate(y, 19) ^ y >>> 10;
+      w[i] = w[i - 16] + s0 + w[i - 7] + s1;
+    }
+    const s = this.state;
+    let a = s[0] | 0, b = s[1] | 0, c = s[2] | 0, d = s[3] | 0;
+    let e = s[4] | 0, f = s[5] | 0, g = s[6] | 0, h = s[7] | 0;
+    for (let i = 0; i < 64; i++) {
+      const s1 = rotate(e, 6) ^ rotate(e, 11) ^ rotate(e, 25);
+      const s0 = rotate(a, 2) ^ rotate(a, 13) ^ rotate(a, 22);
+      const t1 = h + s1 + (e & f ^ ~e & g) + K[i] + w[i] | 0;
+      const t2 = s0 + (a & b ^ a & c ^ b & c) | 0;
+      h = g;
+      g = f;
+      f = e;
+      e = d + t1 | 0;
+      d = c;
+      c = b;
+      b = a;
+      a = t1 + t2 | 0;
+    }
+    s[0] += a;
+    s[1] += b;
+    s[2] += c;
+    s[3] += d;
+    s[4] += e;
+    s[5] += f;
+    s[6] += g;
+    s[7] += h;
+    this.filled = 0;
+  }
+};
+function sha256(...parts) {
+  const hash = new Sha256();
+  for (const part of parts) hash.update(part);
+  return hash.digest();
+}
+
+// src/philox.ts
+function mulhi(a, b) {
+  const a0 = a & 65535;
+  const a1 = a >>> 16;
+  const b0 = b & 65535;
+  const b1 = b >>> 16;
+  const low = Math.imul(a0, b0) >>> 16;
+  const left = a1 * b0 + low;
+  const right = a0 * b1 + (left & 65535);
+  return Math.imul(a1, b1) + (left >>> 16) + (right >>> 16) >>> 0;
+}
+var Stream = class {
+  constructor(key, stream) {
+    this.stream = stream;
+    const view = new DataView(key.buffer, key.byteOffset, 16);
+    this.k = Uint32Array.from([0, 1, 2, 3], (i) => view.getUint32(4 * i, true));
+  }
+  stream;
+  k;
+  /** Words 64 q to 64 q + 63, written from out[at] on. */
+  group(q, out, at = 0) {
+    for (let l = 0; l < 16; l++) {
+      let c0 = 16 * q + l >>> 0;
+      let c1 = this.stream;
+      let c2 = this.k[2];
+      let c3 = this.k[3];
+      let k0 = this.k[0];
+      let k1 = this.k[1];
+      for (let round = 0; round < 10; round++) {
+        const pHigh = mulhi(3528531795, c0);
+        const pLow = Math.imul(3528531795, c0);
+        const qHigh = mulhi(3449720151, c2);
+        const qLow = Math.imul(3449720151, c2);
+        c0 = qHigh ^ c1 ^ k0;
+        c1 = qLow;
+        c2 = pHigh ^ c3 ^ k1;
+        c3 = pLow;
+        k0 = k0 + 2654435769 | 0;
+        k1 = k1 + 3144134277 | 0;
+      }
+      out[at + l] = c0;
+      out[at + 16 + l] = c1;
+      out[at + 32 + l] = c2;
+      out[at + 48 + l] = c3;
+    }
+  }
+  /** n words from word `start` on. */
+  words(n, start = 0) {
+    const first = Math.floor(start / 64);
+    const groups = Math.ceil((start + n) / 64) - first;
+    const out = new Uint32Array(64 * groups);
+    for (let q = 0; q < groups; q++) this.group(first + q, out, 64 * q);
+    return out.subarray(start - 64 * first, start - 64 * first + n);
+  }
+};
+
+// src/key.ts
+var UTF8 = new TextEncoder();
+var DOMAIN = UTF8.encode("desketch key v1\0");
+var FINGERPRINT = UTF8.encode("fingerprint");
+var Key = class _Key {
+  constructor(bits) {
+    this.bits = bits;
+    if (bits.length !== 16) throw new RangeError(`a key has 16 bytes, not ${bits.length}`);
+  }
+  bits;
+  static fromSeed(seed) {
+    const given = seed instanceof Uint8Array ? tagged("b", seed) : step(integer(seed));
+    return new _Key(digest(new Uint8Array(0), given));
+  }
+  static fromHex(text) {
+    if (!/^[0-9a-f]{32}$/i.test(text)) throw new RangeError(`a key is 32 hex digits, not ${JSON.stringify(text)}`);
+    return new _Key(Uint8Array.from({ length: 16 }, (_, i) => parseInt(text.slice(2 * i, 2 * i + 2), 16)));
+  }
+  foldIn(...path) {
+    return path.reduce((key, x) => new _Key(digest(key.bits, step(x))), this);
+  }
+  /** The four bytes by which a frame names its key. */
+  get fingerprint() {
+    const hash = sha256(DOMAIN, Uint8Array.of(16), this.bits, FINGERPRINT);
+    return new DataView(hash.buffer).getUint32(0, true);
+  }
+  stream(number) {
+    return new Stream(this.bits, number);
+  }
+};
+function digest(parent, given) {
+  return sha256(DOMAIN, Uint8Array.of(parent.length), parent, given).slice(0, 16);
+}
+function step(x) {
+  if (typeof x !== "string") return tagged("i", twosComplement(integer(x)));
+  if (/\p{Surrogate}/u.test(x)) throw new RangeError("a step of a path is Unicode text, without lone surrogates");
+  return tagged("s", UTF8.encode(x));
+}
+function tagged(tag, body) {
+  const out = new Uint8Array(9 + body.length);
+  out[0] = tag.charCodeAt(0);
+  new DataView(out.buffer).setBigUint64(1, BigInt(body.length), true);
+  out.set(body, 9);
+  return out;
+}
+function integer(x) {
+  if (typeof x === "number" && !Number.isSafeInteger(x)) throw new RangeError(`${x} is no exact integer; give a BigInt`);
+  return BigInt(x);
+}
+function twosComplement(x) {
+  const magnitude = x < 0n ? -x : x;
+  const length = magnitude === 0n ? 0 : magnitude.toString(2).length;
+  const out = new Uint8Array(Math.floor(length / 8) + 1);
+  let rest = BigInt.asUintN(8 * out.length, x);
+  for (let i = 0; i < out.length; i++, rest >>= 8n) out[i] = Number(rest & 255n);
+  return out;
+}
+
+// src/hashes.ts
+var ROLES = 4;
+var SEED = 0;
+var BUCKET = 1;
+var SIGN = 2;
+var SAMPLE = 3;
+function parity(x) {
+  x ^= x >>> 16;
+  x ^= x >>> 8;
+  x ^= x >>> 4;
+  return 27030 >>> (x & 15) & 1;
+}
+function times(x, y) {
+  let product = 0;
+  for (let k = 31; k >= 0; k--) {
+    product = product << 1 ^ (product >>> 31 ? 141 : 0);
+    if (y >>> k & 1) product ^= x;
+  }
+  return product;
+}
+function signBits(key, table, n) {
+  const [s0, s1, s2] = key.stream(ROLES * table + SEED).words(3);
+  const out = key.stream(ROLES * table + SIGN).words(Math.ceil(n / 32)).slice();
+  const quadratic = (x) => parity(s2 & times(times(x, x), x));
+  const bilinear = (x, y) => parity(s2 & (times(times(x, x), y) ^ times(times(y, y), x)));
+  const powers = Array.from({ length: 32 }, (_, k) => 1 << k >>> 0);
+  const forms = powers.map((p) => powers.reduce((form, q) => form | (bilinear(p, q) ? q : 0), 0));
+  const columns = [2863311530, 3435973836, 4042322160, 4278255360, 4294901760];
+  let first = 0;
+  for (let l = 0; l < 32; l++) first |= (s0 & 1 ^ parity(s1 & l) ^ quadratic(l)) << l;
+  const own = powers.map(quadratic);
+  for (let word2 = 0; word2 < out.length; word2++) {
+    const h = 32 * word2;
+    let constant = parity(s1 & h);
+    for (let k = 5, rest = h; k < 32; k++) {
+      if (!(h >>> k & 1)) continue;
+      rest &= ~powers[k];
+      constant ^= own[k] ^ parity(forms[k] & rest);
+    }
+    let mask = first ^ -constant;
+    for (let k = 0; k < 5; k++) if (parity(forms[k] & h)) mask ^= columns[k];
+    out[word2] ^= mask;
+  }
+  return out;
+}
+function buckets(key, table, n, m) {
+  const seed = key.stream(ROLES * table + SEED).words(68, 0);
+  const offset = (k) => {
+    const v = BigInt(seed[4 + 2 * k]) + (BigInt(seed[5 + 2 * k]) << 32n);
+    return Number(v * BigInt(m) >> 64n);
+  };
+  const linear = new Float64Array(n);
+  linear[0] = offset(0);
+  for (let k = 0, half = 1; half < n; k++, half *= 2) {
+    const a = offset(k + 1);
+    for (let x = half; x < Math.min(2 * half, n); x++) linear[x] = (linear[x - half] + a) % m;
+  }
+  const stream = key.stream(ROLES * table + BUCKET);
+  const group = new Uint32Array(64);
+  const out = new Uint32Array(n);
+  for (let x = 0; x < n; x++) {
+    if (x % 64 === 0) stream.group(x / 64, group);
+    out[x] = (linear[x] + mulhi(group[x % 64], m)) % m;
+  }
+  return out;
+}
+function subset(key, n, b) {
+  const wanted = Math.min(b, n - b);
+  const chosen = new Uint8Array(n);
+  const stream = key.stream(SAMPLE);
+  const group = new Uint32Array(64);
+  const short = 2 ** 32 % n;
+  for (let found = 0, i = 0; found < wanted; i++) {
+    if (i % 64 === 0) stream.group(i / 64, group);
+    const w = group[i % 64];
+    if (Math.imul(w, n) >>> 0 < short) continue;
+    const value = mulhi(w, n);
+    found += 1 - chosen[value];
+    chosen[value] = 1;
+  }
+  const member = wanted === b ? 1 : 0;
+  const out = new Uint32Array(b);
+  for (let x = 0, at = 0; at < b; x++) if (chosen[x] === member) out[at++] = x;
+  return out;
+}
+
+// src/hadamard.ts
+var PIECE = 16384;
+var { fround } = Math;
+function hadamard(x, at = 0, n = x.length) {
+  const piece = Math.min(n, PIECE);
+  for (let from = at; from < at + n; from += piece) passes(x, from, piece, 1, piece);
+  passes(x, at, n, piece, n);
+}
+function passes(x, at, n, distance, end) {
+  let h = distance;
+  for (; 8 * h <= end; h *= 8) {
+    for (let block = at; block < at + n; block += 8 * h) {
+      for (let i = block; i < block + h; i++) {
+        const a0 = x[i], a1 = x[i + h], a2 = x[i + 2 * h], a3 = x[i + 3 * h];
+        const a4 = x[i + 4 * h], a5 = x[i + 5 * h], a6 = x[i + 6 * h], a7 = x[i + 7 * h];
+        const b0 = fround(a0 + a1), b1 = fround(a0 - a1), b2 = fround(a2 + a3), b3 = fround(a2 - a3);
+        const b4 = fround(a4 + a5), b5 = fround(a4 - a5), b6 = fround(a6 + a7), b7 = fround(a6 - a7);
+        const c0 = fround(b0 + b2), c1 = fround(b1 + b3), c2 = fround(b0 - b2), c3 = fround(b1 - b3);
+        const c4 = fround(b4 + b6), c5 = fround(b5 + b7), c6 = fround(b4 - b6), c7 = fround(b5 - b7);
+        x[i] = c0 + c4;
+        x[i + h] = c1 + c5;
+        x[i + 2 * h] = c2 + c6;
+        x[i + 3 * h] = c3 + c7;
+        x[i + 4 * h] = c0 - c4;
+        x[i + 5 * h] = c1 - c5;
+        x[i + 6 * h] = c2 - c6;
+        x[i + 7 * h] = c3 - c7;
+      }
+    }
+  }
+  if (4 * h <= end) {
+    for (let block = at; block < at + n; block += 4 * h) {
+      for (let i = block; i < block + h; i++) {
+        const a = x[i], b = x[i + h], c = x[i + 2 * h], d = x[i + 3 * h];
+        const p = fround(a + b), q = fround(a - b), r = fround(c + d), s = fround(c - d);
+        x[i] = p + r;
+        x[i + h] = q + s;
+        x[i + 2 * h] = p - r;
+        x[i + 3 * h] = q - s;
+      }
+    }
+  } else if (2 * h <= end) {
+    for (let block = at; block < at + n; block += 2 * h) {
+      for (let i = block; i < block + h; i++) {
+        const p = x[i], q = x[i + h];
+        x[i] = p + q;
+        x[i + h] = p - q;
+      }
+    }
+  }
+}
+
+// src/countsketch.ts
+var RUN = 64;
+var CountSketch = class {
+  constructor(d, b, key, { layout = "block" } = {}) {
+    this.d = d;
+    this.b = b;
+    if (layout !== "block" && layout !== "textbook") throw new RangeError(`layout is block or textbook, not ${layout}`);
+    this.run = layout === "block" && b >= RUN ? RUN : 1;
+    this.signs = signBits(key, 0, d);
+    this.offsets = buckets(key, 0, Math.ceil(d / this.run), b);
+  }
+  d;
+  b;
+  signs;
+  offsets;
+  run;
+  sketch(g) {
+    const sums = new Float64Array(this.b);
+    this.walk((i, row, minus) => {
+      sums[row] += minus ? -g[i] : g[i];
+    });
+    return Float32Array.from(sums);
+  }
+  desketch(s) {
+    const out = new Float32Array(this.d);
+    this.walk((i, row, minus) => {
+      out[i] = minus ? -s[row] : s[row];
+    });
+    return out;
+  }
+  /** visit(i, row, minus) for every coordinate i. */
+  walk(visit) {
+    const { d, b, run, signs, offsets } = this;
+    for (let first = 0, j = 0; first < d; first += run, j++) {
+      let row = offsets[j];
+      for (let i = first; i < Math.min(first + run, d); i++) {
+        visit(i, row, signs[i >>> 5] >>> (i & 31) & 1);
+        if (++row === b) row = 0;
+      }
+    }
+  }
+};
+
+// src/srht.ts
+var LEAST_SEGMENT = 2 ** 13;
+var Srht = class {
+  constructor(d, b, key, { block, transform = "hadamard" } = {}) {
+    this.d = d;
+    this.b = b;
+    if (transform !== "hadamard") {
+      throw new RangeError(`this client has no transform "${transform}": its bits depend on the platform`);
+    }
+    if (block !== void 0 && powerOfTwo(block) !== block) throw new RangeError(`block is a power of two, not ${block}`);
+    const blocked = block !== void 0 && block < d;
+    this.size = blocked ? block : powerOfTwo(d);
+    this.segment = blocked ? block : Math.min(this.size, Math.max(LEAST_SEGMENT, powerOfTwo(b)));
+    const transforms = Math.ceil(d / this.size);
+    const count = this.size / this.segment;
+    const rows = subset(key, transforms * this.size, b);
+    this.lo = rows.map((r) => Math.floor(r % this.size / count));
+    this.hi = rows.map((r) => r % count);
+    this.first = [0];
+    for (let k = 0, T = 1; T <= transforms; T++) {
+      while (k < b && rows[k] < T * this.size) k++;
+      this.first.push(k);
+    }
+    this.signs = signBits(key, 0, d);
+    this.scale = Math.fround(Math.sqrt(transforms / b));
+    this.buffer = new Float32Array(this.segment);
+  }
+  d;
+  b;
+  segment;
+  size;
+  scale;
+  signs;
+  lo;
+  hi;
+  first;
+  // rows first[T] to first[T + 1] - 1 are those of transform T
+  buffer;
+  sketch(g) {
+    const { buffer } = this;
+    const sums = new Float64Array(this.b);
+    for (const segment of this.segments()) {
+      const n = segment.until - segment.from;
+      this.signed(g, segment.from, buffer, 0, n);
+      buffer.fill(0, n);
+      hadamard(buffer);
+      this.take(sums, segment);
+    }
+    const out = Float32Array.from(sums);
+    for (let k = 0; k < out.length; k++) out[k] *= this.scale;
+    return out;
+  }
+  desketch(s) {
+    const { buffer, scale } = this;
+    const x = s.map((v) => v * scale);
+    const out = new Float32Array(this.d);
+    for (const segment of this.segments()) {
+      buffer.fill(0);
+      this.put(x, segment);
+      hadamard(buffer);
+      this.signed(buffer, 0, out, segment.from, segment.until - segment.from, segment.from);
+    }
+    return out;
+  }
+  /** The segments that have coordinates below d. */
+  segments() {
+    const count = this.size / this.segment;
+    const out = [];
+    for (let from = 0; from < this.d; from += this.segment) {
+      const T = Math.floor(from / this.size);
+      const c = from % this.size / this.segment;
+      const signs = Float32Array.from({ length: count }, (_, h) => 1 - 2 * parity(h & c));
+      const until = Math.min(from + this.segment, this.d);
+      out.push({ from, until, begin: this.first[T], end: this.first[T + 1], signs });
+    }
+    return out;
+  }
+  /** sums += the rows of one transformed segment. */
+  take(sums, { begin, end, signs }) {
+    const { lo, hi, buffer } = this;
+    for (let k = begin; k < end; k++) sums[k] += signs[hi[k]] * buffer[lo[k]];
+  }
+  /** Add the numbers x to the rows of one segment, in the order of k. */
+  put(x, { begin, end, signs }) {
+    const { lo, hi, buffer } = this;
+    for (let k = begin; k < end; k++) buffer[lo[k]] += signs[hi[k]] * x[k];
+  }
+  /** to[put + i] = sign(i) from[take + i] for n coordinates; sign number 0 belongs to coordinate `origin`. */
+  signed(from, take, to, put, n, origin = take) {
+    const { signs } = this;
+    const source = bitsOf(from);
+    const target = bitsOf(to);
+    for (let i = 0; i < n; i++) {
+      const x = origin + i;
+      target[put + i] = source[take + i] ^ signs[x >>> 5] >>> (x & 31) << 31;
+    }
+  }
+};
+var bitsOf = (x) => new Int32Array(x.buffer, x.byteOffset, x.length);
+function powerOfTwo(n) {
+  let p = 1;
+  while (p < n) p *= 2;
+  return p;
+}
+
+// src/sketch.ts
+function draw(family, d, b, key, options = {}) {
+  const whole = Number.isInteger(b) && Number.isInteger(d);
+  if (!whole || b < 1 || b > d || d > 2 ** 31) throw new RangeError(`1 <= b <= d <= 2^31, not b = ${b}, d = ${d}`);
+  if (family === "srht") return new Srht(d, b, key, only(options, family, ["block", "transform"]));
+  if (family === "countsketch") return new CountSketch(d, b, key, only(options, family, ["layout"]));
+  throw new RangeError(`this client draws srht and countsketch, not ${family}`);
+}
+function only(options, family, known) {
+  for (const name of Object.keys(options)) {
+    if (!known.includes(name)) throw new RangeError(`${family} has the options ${known.join(", ")}, not ${name}`);
+  }
+  return options;
+}
+
+// src/bytes.ts
+var VARINT_BYTES = 7;
+var MOST = 2 ** 48;
+var Reader = class {
+  constructor(bytes) {
+    this.bytes = bytes;
+    this.view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
+  }
+  bytes;
+  at = 0;
+  view;
+  get left() {
+    return this.bytes.length - this.at;
+  }
+  take(n, field) {
+    if (n > this.left) throw new Refused(field, `${field}: needs ${n} bytes, ${this.left} are left`);
+    this.at += n;
+    return this.bytes.subarray(this.at - n, this.at);
+  }
+  byte(field) {
+    return this.take(1, field)[0];
+  }
+  uint32(field) {
+    this.take(4, field);
+    return this.view.getUint32(this.at - 4, true);
+  }
+  /** LEB128 in its shortest form, of a number below 2^48. */
+  varint(field) {
+    let value = 0;
+    for (let i = 0; i < VARINT_BYTES; i++) {
+      const byte = this.byte(field);
+      value += (byte & 127) * 2 ** (7 * i);
+      if (byte >= 128) continue;
+      if (byte === 0 && i > 0) throw new Refused(field, `${field}: a number that is not in its shortest form`);
+      if (value >= MOST) throw new Refused(field, `${field}: ${value} is not below 2^48`);
+      return value;
+    }
+    throw new Refused(field, `${field}: a number of more than ${VARINT_BYTES} bytes`);
+  }
+};
+function varint(value) {
+  if (!Number.isInteger(value) || value < 0 || value >= MOST) {
+    throw new RangeError(`a whole number below 2^48 is needed, not ${value}`);
+  }
+  const out = [];
+  for (; value >= 128; value = Math.floor(value / 128)) out.push(value % 128 | 128);
+  return [...out, value];
+}
+function uint32(value) {
+  return [value & 255, value >>> 8 & 255, value >>> 16 & 255, value >>> 24];
+}
+function concat(...parts) {
+  const out = new Uint8Array(parts.reduce((n, part) => n + part.length, 0));
+  let at = 0;
+  for (const part of parts) {
+    out.set(part, at);
+    at += part.length;
+  }
+  return out;
+}
+var CRC_TABLE = Uint32Array.from({ length: 256 }, (_, byte) => {
+  let c = byte;
+  for (let k = 0; k < 8; k++) c = c >>> 1 ^ (c & 1 ? 3988292384 : 0);
+  return c;
+});
+function crc32(bytes) {
+  let c = 4294967295;
+  for (let i = 0; i < bytes.length; i++) c = c >>> 8 ^ CRC_TABLE[(c ^ bytes[i]) & 255];
+  return ~c >>> 0;
+}
+
+// src/rotation.ts
+var BLOCKS = [64, 16, 4];
+var { fround: fround2 } = Math;
+var Rotation = class {
+  constructor(b, key, kind, salt) {
+    this.b = b;
+    this.words = key.foldIn("rotation", kind).stream(salt).words(8 + Math.ceil(4 * b / 32));
+    this.steps = [0, 2, 4].map((i) => ({ a: coprime(this.words[i] % b, b), c: this.words[i + 1] % b }));
+  }
+  b;
+  words;
+  steps;
+  /** Q v. */
+  apply(v) {
+    let x = v.slice();
+    for (let pass = 0; pass < 4; pass++) {
+      if (pass > 0) x = this.permuted(x, pass - 1);
+      this.flip(x, pass);
+      blocks(x);
+    }
+    return x;
+  }
+  /** Qᵀ v. */
+  transpose(v) {
+    let x = v.slice();
+    for (let pass = 3; pass >= 0; pass--) {
+      blocks(x);
+      this.flip(x, pass);
+      if (pass > 0) x = this.restored(x, pass - 1);
+    }
+    return x;
+  }
+  permuted(x, step2) {
+    const out = new Float32Array(this.b);
+    this.walk(step2, (j, source) => out[j] = x[source]);
+    return out;
+  }
+  restored(x, step2) {
+    const out = new Float32Array(this.b);
+    this.walk(step2, (j, source) => out[source] = x[j]);
+    return out;
+  }
+  /** visit(j, (a j + c) mod b) for all j. */
+  walk(step2, visit) {
+    const { a, c } = this.steps[step2];
+    for (let j = 0, source = c; j < this.b; j++) {
+      visit(j, source);
+      source += a;
+      if (source >= this.b) source -= this.b;
+    }
+  }
+  flip(x, pass) {
+    for (let i = 0; i < this.b; i++) {
+      const bit = pass * this.b + i;
+      if (this.words[8 + Math.floor(bit / 32)] >>> bit % 32 & 1) x[i] = -x[i];
+    }
+  }
+};
+function coprime(a, b) {
+  while (gcd(a, b) !== 1) a++;
+  return a;
+}
+function gcd(x, y) {
+  while (y > 0) [x, y] = [y, x % y];
+  return x;
+}
+function blocks(x) {
+  let from = 0;
+  for (const h of BLOCKS) {
+    for (; from + h <= x.length; from += h) {
+      for (let i = from; i < from + h; i++) x[i] /= Math.sqrt(h);
+      for (let distance = 1; distance < h; distance *= 2) {
+        for (let i = from; i < from + h; i++) {
+          if (i - from & distance) continue;
+          const p = x[i];
+          const q = x[i + distance];
+          x[i] = fround2(p + q);
+          x[i + distance] = fround2(p - q);
+        }
+      }
+    }
+  }
+}
+
+// src/codecs.ts
+var BLOCK = 256;
+var SALTS = 2 ** 12;
+var LAST_FINITE = 2139095040 / SALTS - 1;
+var FLOAT32_MAX = (2 - 2 ** -23) * 2 ** 127;
+var word = new DataView(new ArrayBuffer(4));
+var floatOf = (bits) => (word.setUint32(0, bits), word.getFloat32(0));
+var bitsOf2 = (value) => (word.setFloat32(0, value), word.getUint32(0));
+var viewOf = (bytes) => new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
+var largest = (values) => values.reduce((m, v) => Math.max(m, Math.abs(v)), 0);
+function refuse(field, what) {
+  throw new Refused(field, `${field}: ${what}`);
+}
+var f32 = {
+  size: (b) => 4 * b,
+  encode(values) {
+    const out = new Uint8Array(4 * values.length);
+    values.forEach((v, i) => viewOf(out).setFloat32(4 * i, v, true));
+    return out;
+  },
+  decode(payload, { b }) {
+    const view = viewOf(payload);
+    const out = Float32Array.from({ length: b }, (_, i) => view.getFloat32(4 * i, true));
+    if (!out.every(Number.isFinite)) refuse("payload", "a number that is not finite");
+    return out;
+  }
+};
+var f16 = {
+  size: (b) => 1 + 2 * b,
+  encode(values) {
+    const max = largest(values);
+    const e = max === 0 ? -15 : Math.min(127, Math.max(-128, exponent(max) - 14));
+    const out = new Uint8Array(1 + 2 * values.length);
+    out[0] = e + 128;
+    values.forEach((v, i) => {
+      let half = toHalf(v / 2 ** e);
+      if (Math.abs(fromHalf(half)) * 2 ** e >= 2 ** 128) half--;
+      viewOf(out).setUint16(1 + 2 * i, half, true);
+    });
+    return out;
+  },
+  decode(payload, { b }) {
+    const view = viewOf(payload);
+    const unit = 2 ** (payload[0] - 128);
+    const out = Float32Array.from({ length: b }, (_, i) => fromHalf(view.getUint16(1 + 2 * i, true)) * unit);
+    if (!out.every(Number.isFinite)) refuse("payload", "a number that is not finite");
+    return out;
+  }
+};
+function exponent(x) {
+  let e = Math.floor(Math.log2(x));
+  while (2 ** e > x) e--;
+  while (2 ** (e + 1) <= x) e++;
+  return e;
+}
+function fromHalf(bits) {
+  const sign = bits & 32768 ? -1 : 1;
+  const e = bits >>> 10 & 31;
+  const fraction = bits & 1023;
+  if (e === 31) return fraction ? NaN : sign * Infinity;
+  return sign * (e ? (1024 + fraction) * 2 ** (e - 25) : fraction * 2 ** -24);
+}
+function toHalf(x) {
+  const sign = x < 0 || Object.is(x, -0) ? 32768 : 0;
+  const magnitude = Math.abs(x);
+  const e = magnitude < 2 ** -14 ? -14 : exponent(magnitude);
+  const steps = roundEven(magnitude * 2 ** (10 - e));
+  return sign | (e + 14 << 10) + steps;
+}
+function roundEven(x) {
+  const floor = Math.floor(x);
+  const rest = x - floor;
+  return rest > 0.5 || rest === 0.5 && floor % 2 === 1 ? floor + 1 : floor;
+}
+function integers(bits) {
+  const top = 2 ** (bits - 1) - 1;
+  const scaleBytes = (b) => 2 * Math.ceil(b / BLOCK);
+  const size = (b) => scaleBytes(b) + Math.ceil(b * bits / 8);
+  return {
+    size,
+    encode(values, { b }, random) {
+      const out = new Uint8Array(size(b));
+      for (let from = 0; from < b; from += BLOCK) {
+        const block = values.subarray(from, from + BLOCK);
+        const scale = scaleAbove(largest(block) / top, top);
+        viewOf(out).setUint16(2 * from / BLOCK, bitsOf2(scale) >>> 16, true);
+        block.forEach((v, i) => put(out, from + i, scale === 0 ? 0 : atRandom(v / scale, random)));
+      }
+      function put(bytes, i, value) {
+        const q = Math.max(-top, Math.min(top, value));
+        if (bits === 8) bytes[scaleBytes(b) + i] = q;
+        else bytes[scaleBytes(b) + (i >> 1)] |= (q & 15) << 4 * (i & 1);
+      }
+      return out;
+    },
+    decode(payload, { b }) {
+      const view = viewOf(payload);
+      const data = scaleBytes(b);
+      const scales = Float32Array.from({ length: data / 2 }, (_, i) => floatOf(view.getUint16(2 * i, true) << 16));
+      if (!scales.every((s) => s <= FLOAT32_MAX / top && (s > 0 || Object.is(s, 0)))) {
+        refuse("scale", `a scale that is negative or too large: ${top} times it must be a float32`);
+      }
+      if (bits === 4 && b % 2 && payload[payload.length - 1] >> 4) refuse("payload", "padding that is not zero");
+      const out = new Float32Array(b);
+      for (let i = 0; i < b; i++) {
+        const q = bits === 8 ? view.getInt8(data + i) : payload[data + (i >> 1)] >> 4 * (i & 1) << 28 >> 28;
+        if (q < -top) refuse("payload", `the integer ${q}, below -${top}`);
+        out[i] = q * scales[Math.floor(i / BLOCK)];
+      }
+      return out;
+    }
+  };
+}
+function scaleAbove(x, top) {
+  let bits = bitsOf2(x) & 4294901760;
+  if (floatOf(bits) < x) bits += 65536;
+  if (floatOf(bits) > FLOAT32_MAX / top) bits -= 65536;
+  return floatOf(bits >>> 0);
+}
+function atRandom(x, random) {
+  const floor = Math.floor(x);
+  return random() < x - floor ? floor + 1 : floor;
+}
+var sign1 = {
+  size: (b) => 4 + Math.ceil(b / 8),
+  encode(values, { b, key, kind }, random) {
+    const salt = Math.floor(random() * SALTS);
+    const rotated = new Rotation(b, key, kind, salt).apply(values);
+    if (!rotated.every(Number.isFinite)) throw new RangeError("numbers too large for sign1: their rotation leaves float32");
+    let squares = 0;
+    let sum = 0;
+    for (const v of rotated) {
+      squares += v * v;
+      sum += Math.abs(v);
+    }
+    const out = new Uint8Array(4 + Math.ceil(b / 8));
+    out.set(uint32(sum === 0 ? 0 : salted(squares / sum, salt)));
+    rotated.forEach((v, i) => out[4 + (i >> 3)] |= (v < 0 ? 1 : 0) << (i & 7));
+    return out;
+  },
+  decode(payload, { b, key, kind }) {
+    const bits = viewOf(payload).getUint32(0, true);
+    const scale = floatOf(bits);
+    if (bits >>> 31 || !Number.isFinite(scale)) refuse("scale", "a scale that is negative or not finite");
+    if (b % 8 && payload[payload.length - 1] >> b % 8) refuse("payload", "padding that is not zero");
+    const signs = Float32Array.from({ length: b }, (_, i) => 1 - 2 * (payload[4 + (i >> 3)] >> (i & 7) & 1));
+    const out = new Rotation(b, key, kind, bits % SALTS).transpose(signs);
+    for (let i = 0; i < b; i++) out[i] *= scale;
+    if (!out.every(Number.isFinite)) refuse("scale", "a scale that takes a number out of float32");
+    return out;
+  }
+};
+function salted(x, salt) {
+  const steps = Math.max(0, Math.floor((bitsOf2(x) - salt + SALTS / 2) / SALTS));
+  return Math.min(steps, LAST_FINITE) * SALTS + salt;
+}
+var CODECS = { f32, f16, int8: integers(8), int4: integers(4), sign1 };
+
+// src/frame.ts
+var MAGIC = 222;
+var VERSION = 2;
+var CODEC_CODES = { f32: 0, f16: 1, int8: 2, int4: 3, sign1: 4, opaque: 15 };
+var FAMILY_CODES = {
+  none: 0,
+  gaussian: 1,
+  srht: 2,
+  ams: 3,
+  countsketch: 4,
+  sparse1: 5,
+  sparse2: 6,
+  uniform: 7
+};
+var KINDS = ["update", "broadcast", "checkpoint", "peer"];
+function runId(name) {
+  const hash = sha256(new TextEncoder().encode(`desketch run v1\0${name}`));
+  return new DataView(hash.buffer).getUint32(0, true);
+}
+function pack(expected, weight, payload) {
+  const { run, round, family, d, b, codec, kind, key } = expected;
+  const weighed = weightBytes(weight);
+  const head = [
+    MAGIC,
+    VERSION << 4 | code(CODEC_CODES, codec),
+    code(FAMILY_CODES, family) << 4 | KINDS.indexOf(kind) << 2 | weighed.length - 1,
+    ...uint32(run),
+    ...uint32(key.fingerprint),
+    ...varint(round),
+    ...varint(d),
+    ...varint(b),
+    ...weighed,
+    ...varint(payload.length)
+  ];
+  const body = concat(head, payload);
+  return concat(body, uint32(crc32(body)));
+}
+function unpack(bytes) {
+  const reader = new Reader(bytes);
+  const [magic, second, third] = reader.take(3, "frame length");
+  if (magic !== MAGIC) throw new Refused("magic", `magic: got ${magic}, expected ${MAGIC}; this is no frame`);
+  if (second >> 4 !== VERSION) throw new Refused("version", `version: got ${second >> 4}, this side reads ${VERSION}`);
+  const codec = named(CODEC_CODES, second & 15, "codec");
+  const family = named(FAMILY_CODES, third >> 4, "family");
+  const kind = KINDS[third >> 2 & 3];
+  const run = reader.uint32("frame length");
+  const fingerprint = reader.uint32("frame length");
+  const round = reader.varint("round");
+  const d = reader.varint("d");
+  const b = reader.varint("b");
+  if (b < 1 || b > d) throw new Refused("b", `b: got b = ${b}, d = ${d}, expected 1 <= b <= d`);
+  const weight = readWeight(reader.take((third & 3) + 1, "weight"));
+  const payload = reader.take(reader.varint("payload length"), "payload length");
+  const body = bytes.subarray(0, reader.at);
+  const checksum = reader.uint32("payload length");
+  return { header: { run, round, family, d, b, codec, kind, weight, fingerprint }, payload, body, checksum, length: reader.at };
+}
+function open(bytes, expected) {
+  const { header, payload, body, checksum, length } = unpack(bytes);
+  if (length !== bytes.length) throw new Refused("payload length", `payload length: ${bytes.length - length} bytes too many`);
+  if (crc32(body) !== checksum) throw new Refused("checksum", "checksum: the frame was damaged on the way");
+  check(header, expected);
+  return { weight: header.weight, payload };
+}
+function decode(bytes, expected) {
+  const codec = codecOf(expected);
+  const { weight, payload } = open(bytes, expected);
+  const size = codec.size(expected.b);
+  if (payload.length !== size) {
+    const what = `${expected.codec} of ${expected.b} numbers takes ${size}`;
+    throw new Refused("payload length", `payload length: got ${payload.length} bytes, ${what}`);
+  }
+  return { weight, values: codec.decode(payload, expected) };
+}
+function encode(values, expected, weight, random) {
+  if (values.length !== expected.b) throw new RangeError(`${values.length} numbers for b = ${expected.b}`);
+  if (!values.every(Number.isFinite)) throw new RangeError("numbers that are not finite are never sent");
+  return pack(expected, weight, codecOf(expected).encode(values, expected, random));
+}
+function codecOf({ codec }) {
+  if (CODECS[codec] === void 0) throw new RangeError(`no codec ${codec}; there are ${Object.keys(CODECS).join(", ")}`);
+  return CODECS[codec];
+}
+function check(header, expected) {
+  for (const field of ["run", "round", "kind", "codec", "family", "d", "b"]) {
+    if (header[field] !== expected[field]) {
+      throw new Refused(field, `${field}: got ${header[field]}, expected ${expected[field]}`);
+    }
+  }
+  if (header.fingerprint !== expected.key.fingerprint) throw new Refused("key", "key: made with another public key");
+}
+function weightBytes(weight) {
+  const view = new DataView(new ArrayBuffer(4));
+  view.setFloat32(0, weight);
+  const rounded = view.getFloat32(0);
+  if (!(rounded > 0 && rounded < Infinity)) throw new RangeError(`a weight is positive and finite, not ${weight}`);
+  const out = [...new Uint8Array(view.buffer)];
+  while (out.length > 1 && out[out.length - 1] === 0) out.pop();
+  return out;
+}
+function readWeight(bytes) {
+  const view = new DataView(new ArrayBuffer(4));
+  bytes.forEach((byte, i) => view.setUint8(i, byte));
+  const weight = view.getFloat32(0);
+  if (!(weight > 0 && weight < Infinity) || bytes[bytes.length - 1] === 0) {
+    throw new Refused("weight", `weight: got ${weight} in ${bytes.length} bytes, expected a positive finite one in the fewest bytes`);
+  }
+  return weight;
+}
+function code(codes, name) {
+  if (codes[name] === void 0) throw new RangeError(`${name} is none of ${Object.keys(codes).join(", ")}`);
+  return codes[name];
+}
+function named(codes, number, field) {
+  const name = Object.keys(codes).find((key) => codes[key] === number);
+  if (name === void 0) throw new Refused(field, `${field}: unknown code ${number}`);
+  return name;
+}
+export {
+  CODECS,
+  Key,
+  Refused,
+  Rotation,
+  Sha256,
+  Stream,
+  buckets,
+  check,
+  crc32,
+  decode,
+  draw,
+  encode,
+  hadamard,
+  open,
+  pack,
+  runId,
+  sha256,
+  signBits,
+  subset,
+  unpack
+};

@@ -1,0 +1,11 @@
+export { Refused } from "./errors.ts";
+export { Sha256, sha256 } from "./sha256.ts";
+export { Key, type Step } from "./key.ts";
+export { Stream } from "./philox.ts";
+export { buckets, signBits, subset } from "./hashes.ts";
+export { hadamard } from "./hadamard.ts";
+export { draw, type Family, type FamilyOptions, type Sketch } from "./sketch.ts";
+export { crc32 } from "./bytes.ts";
+export { CODECS, type Codec, type Context, type Random } from "./codecs.ts";
+export { Rotation } from "./rotation.ts";
+export { check, decode, encode, type Expected, type Frame, type Header, open, pack, runId, unpack } from "./frame.ts";

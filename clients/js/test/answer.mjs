@@ -1,0 +1,34 @@
+/** Answer questions, one JSON object a line, from standard input: what tests/clients asks to compare this client with Python. */
+import { createInterface } from "node:readline";
+
+import { decode, draw, Key, Refused } from "../desketch.mjs";
+import { bytes, floats, hex } from "./vectors.mjs";
+
+const unsigned = (values) => hex(values.map((v) => v + 0)); // the sign of a zero is not specified
+
+const ANSWERS = {
+  decode({ header, frame }) {
+    try {
+      const { weight, values } = decode(bytes(frame), { ...header, key: Key.fromHex(header.key) });
+      return { weight, values: unsigned(values) };
+    } catch (error) {
+      if (error instanceof Refused) return { refused: error.field };
+      throw error;
+    }
+  },
+
+  key: ({ seed, path }) => ({ key: hex(Key.fromSeed(seed).foldIn(...path).bits) }),
+
+  desketch({ family, d, b, key, options, s }) {
+    return { values: unsigned(draw(family, d, b, Key.fromHex(key), options).desketch(floats(s))) };
+  },
+
+  sketch({ family, d, b, key, options, g }) {
+    return { values: unsigned(draw(family, d, b, Key.fromHex(key), options).sketch(floats(g))) };
+  },
+};
+
+for await (const line of createInterface({ input: process.stdin })) {
+  const { ask, ...question } = JSON.parse(line);
+  process.stdout.write(JSON.stringify(ANSWERS[ask](question)) + "\n");
+}

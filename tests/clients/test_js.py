@@ -1,0 +1,186 @@
+"""The client in another language: held to the vectors of the specification and to Python's answers."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+import subprocess
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from desketch.errors import WireError
+from desketch.keys import Key
+from desketch.sketches import draw
+from desketch.wire import CODEC_TABLE, FAMILY_CODES, KINDS, Header, decode, encode
+
+CLIENT = Path(__file__).parents[2] / "clients" / "js"
+PAYLOAD_TAIL = 4  # bytes of the checksum
+
+
+def test_the_client_is_held_to_the_vectors_by_its_own_tests(node):
+    tests = sorted(CLIENT.glob("test/*.test.mjs"))
+    done = subprocess.run([node, "--test", *tests], capture_output=True, text=True, check=False, timeout=200)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "# pass 0" not in done.stdout
+
+
+def test_the_committed_bundle_is_what_the_sources_build(node, tmp_path):
+    if not (CLIENT / "node_modules").is_dir():
+        pytest.skip("clients/js/node_modules is missing: run make js to build the client")
+    copy = tmp_path / "js"
+    shutil.copytree(CLIENT, copy, ignore=shutil.ignore_patterns("node_modules", "*.mjs"))
+    shutil.copy(CLIENT / "build.mjs", copy)
+    os.symlink(CLIENT / "node_modules", copy / "node_modules")
+    subprocess.run([node, "build.mjs"], cwd=copy, check=True, capture_output=True, timeout=120)
+    assert (copy / "desketch.mjs").read_text() == (CLIENT / "desketch.mjs").read_text(), "run make js and commit"
+
+
+def test_the_lockfile_names_no_registry():
+    lock = (CLIENT / "package-lock.json").read_text()
+    assert '"resolved"' not in lock
+    assert "://" not in lock.replace("https://opencollective.com", "")
+
+
+def as_json(header: Header) -> dict[str, object]:
+    fields = {name: getattr(header, name) for name in ("run", "round", "family", "d", "b", "codec", "kind")}
+    return fields | {"key": header.key.bits.hex()}
+
+
+def spoil(frame: bytes, rng: np.random.Generator) -> bytes:
+    """One thing a broken or hostile sender could do to a frame, the checksum made right again (or not)."""
+    body = bytearray(frame[:-PAYLOAD_TAIL])
+    match rng.integers(8):
+        case 0:
+            return rng.bytes(int(rng.integers(60)))
+        case 1:
+            return frame[: rng.integers(len(frame))]
+        case 2:
+            return frame + rng.bytes(1)
+        case 3:
+            at = int(rng.integers(len(frame)))
+            return frame[:at] + bytes([frame[at] ^ 1 << int(rng.integers(8))]) + frame[at + 1 :]
+        case 4:  # the header
+            at = int(rng.integers(min(26, len(body))))
+            body[at] = rng.choice([0, 1, 0x7F, 0x80, 0xFF, body[at] ^ 1 << int(rng.integers(8))])
+        case 5:  # the payload, beginning with its scales
+            at = int(rng.integers(len(body) - 1))
+            body[at : at + 2] = rng.choice(
+                [b"\x80\x7f", b"\x00\x80", b"\xff\x7f", b"\x7f\x7e", b"\x00\x7c", b"\x88\x88"]
+            )
+        case 6:
+            at = int(rng.integers(18, max(19, len(body))))
+            body[at:] = rng.bytes(len(body) - at)
+        case 7:
+            body[-1] ^= 1 << int(rng.integers(8))
+    return bytes(body) + struct.pack("<I", zlib.crc32(bytes(body)))
+
+
+def question(rng: np.random.Generator) -> tuple[Header, bytes]:
+    b = int(rng.choice([1, 2, 3, 7, 8, 11, 64, 84, 255, 256, 257, 300]))
+    header = Header(
+        run=int(rng.integers(2**32)),
+        round=int(2 ** rng.uniform(0, 47)),
+        family=str(rng.choice(list(FAMILY_CODES))),
+        d=9 + b + int(2 ** rng.uniform(0, 47)),
+        b=b,
+        key=Key(int(rng.integers(2**31))),
+        codec=str(rng.choice(list(CODEC_TABLE))),
+        kind=str(rng.choice(list(KINDS))),
+        weight=float(rng.choice([1.0, 72.0, 0.1, 1e-42, 3.4e38])),
+    )
+    values = rng.standard_normal(b).astype(np.float32) * np.float32(10.0 ** rng.uniform(-44, 38))
+    if rng.random() < 0.1:
+        values[:] = 0
+    values = np.nan_to_num(np.clip(values, -1e38, 1e38))
+    frame = encode(values, header, rounding=header.key.fold_in("rounding"))
+    if rng.random() < 0.8:
+        frame = spoil(frame, rng)
+    if rng.random() < 0.1:
+        other = {
+            "run": 5,
+            "round": 6,
+            "kind": "peer",
+            "codec": "f32",
+            "family": "none",
+            "d": 10**6,
+            "b": 9,
+            "key": Key(7),
+        }
+        field = str(rng.choice(list(other)))
+        header = Header(**{name: getattr(header, name) for name in Header.__slots__} | {field: other[field]})
+    return header, frame
+
+
+def answer(header: Header, frame: bytes) -> dict[str, object]:
+    try:
+        got, values = decode(frame, header)
+    except WireError as error:
+        return {"refused": str(error).split(":")[0]}
+    return {"weight": got.weight, "values": (values + np.float32(0)).tobytes().hex()}
+
+
+def differ(ask, seed: int, n: int) -> None:
+    rng = np.random.default_rng(seed)
+    cases = [question(rng) for _ in range(n)]
+    got = ask([{"ask": "decode", "header": as_json(header), "frame": frame.hex()} for header, frame in cases])
+    wrong = [
+        (h, f.hex(), theirs, ours)
+        for (h, f), theirs in zip(cases, got, strict=True)
+        if theirs != (ours := answer(h, f))
+    ]
+    assert not wrong, f"{len(wrong)} of {n}, the first: {wrong[0]}"
+    refused = [theirs["refused"] for theirs in got if "refused" in theirs]
+    assert 0.3 * n < len(refused) < 0.8 * n  # both outcomes are well represented,
+    assert len(set(refused)) >= 14  # and so are the reasons
+
+
+def test_the_same_bytes_give_the_same_numbers_or_the_same_refusal(ask):
+    differ(ask, 1, 4000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2, 12))
+def test_many_more_bytes_give_the_same_numbers_or_the_same_refusal(ask, seed):
+    differ(ask, seed, 20000)
+
+
+def test_keys_are_the_same(ask):
+    rng = np.random.default_rng(3)
+    steps = [0, -1, 2**31, -(2**40), "round", "", "größe", "🙂", 2**53 - 1]
+    paths = [[steps[i] for i in rng.integers(len(steps), size=rng.integers(6))] for _ in range(50)]
+    got = ask([{"ask": "key", "seed": 9, "path": path} for path in paths])
+    assert [row["key"] for row in got] == [Key(9).fold_in(*path).bits.hex() for path in paths]
+
+
+OPERATORS = [
+    ("srht", 407050, 13569, {}),
+    ("srht", 70000, 9000, {}),
+    ("srht", 12345, 1, {}),
+    ("srht", 4097, 4097, {}),
+    ("srht", 50000, 999, {"block": 4096}),
+    ("countsketch", 50000, 999, {}),
+    ("countsketch", 5000, 63, {"layout": "block"}),
+    ("countsketch", 50000, 999, {"layout": "textbook"}),
+]
+
+
+def test_replicas_in_both_languages_desketch_to_the_same_bits(ask):
+    rng = np.random.default_rng(4)
+    questions, ours = [], []
+    for family, d, b, options in OPERATORS:
+        key = Key(11).fold_in("round", d)
+        R = draw(family, d=d, b=b, key=key, **options)
+        s = (rng.standard_normal(b) * 10.0 ** rng.uniform(-30, 30, b)).astype(np.float32)
+        g = rng.standard_normal(d).astype(np.float32)
+        operator = {"family": family, "d": d, "b": b, "key": key.bits.hex(), "options": options}
+        questions += [{"ask": "desketch", "s": s.tobytes().hex(), **operator}]
+        questions += [{"ask": "sketch", "g": g.tobytes().hex(), **operator}]
+        ours += [R.desketch(s) + np.float32(0), R.sketch(g)]
+    theirs = [np.frombuffer(bytes.fromhex(row["values"]), "<f4") for row in ask(questions)]
+    for operator, back, there in zip(OPERATORS, range(0, len(ours), 2), range(1, len(ours), 2), strict=True):
+        assert theirs[back].tobytes() == ours[back].tobytes(), operator
+        np.testing.assert_allclose(theirs[there], ours[there], rtol=1e-4, atol=1e-3)
