@@ -18,7 +18,7 @@ from desketch.session.server import Outcome, ServerSession
 
 __all__ = ["LOOK_SECONDS", "TICK", "Ask", "Exchange"]
 
-_TRIES = 3  # different orders to one node in one exchange: hello, what it misses, and once more for luck
+_TRIES = 4  # different orders to one node in one exchange: in short, in full, what it misses, and once more for luck
 TICK = 0.001  # seconds: no clock is read more finely, and waiting for less might not move it
 LOOK_SECONDS = 1.0  # how often to look for nodes that have just connected
 

@@ -31,10 +31,12 @@ __all__ = [
     "head",
     "pack",
     "peek",
+    "read_varint",
     "read_weight",
     "run_id",
     "split",
     "unpack",
+    "varint",
     "weight_bytes",
 ]
 
@@ -133,9 +135,9 @@ def head(header: Header, length: int) -> bytes:
         (
             bytes((MAGIC, VERSION << 4 | CODECS[header.codec], small)),
             struct.pack("<II", header.run, header.key.fingerprint()),
-            _varint(header.round) + _varint(header.d) + _varint(header.b),
+            varint(header.round) + varint(header.d) + varint(header.b),
             weight,
-            _varint(length),
+            varint(length),
         )
     )
 
@@ -160,13 +162,13 @@ def peek(frame: bytes | memoryview) -> Fields:
     if len(view) < 11:
         raise WireError("frame length: truncated inside run and key fingerprint")
     run, fingerprint = struct.unpack_from("<II", view, 3)
-    number, at = _read_varint(view, 11, "round")
-    d, at = _read_varint(view, at, "d")
-    b, at = _read_varint(view, at, "b")
+    number, at = read_varint(view, 11, "round")
+    d, at = read_varint(view, at, "d")
+    b, at = read_varint(view, at, "b")
     if not 1 <= b <= d:
         raise WireError(f"b: got b={b}, d={d}, expected 1 <= b <= d")
     weight, at = read_weight(view, at, (view[2] & 3) + 1)
-    length, at = _read_varint(view, at, "payload length")
+    length, at = read_varint(view, at, "payload length")
     return Fields(
         run=run,
         round=number,
@@ -235,7 +237,7 @@ def _name(names: dict[int, str], code: int, field: str) -> str:
     return names[code]
 
 
-def _varint(value: int) -> bytes:
+def varint(value: int) -> bytes:
     """LEB128: seven bits a byte, low first, the top bit says that more follow."""
     out = bytearray()
     while value > 0x7F:
@@ -245,7 +247,8 @@ def _varint(value: int) -> bytes:
     return bytes(out)
 
 
-def _read_varint(view: memoryview, at: int, field: str) -> tuple[int, int]:
+def read_varint(view: memoryview, at: int, field: str) -> tuple[int, int]:
+    """The number from ``at`` on, and where it ends; ``field`` names it where it is wrong."""
     value = 0
     for i, byte in enumerate(view[at : at + 7]):
         value |= (byte & 0x7F) << 7 * i
