@@ -249,7 +249,11 @@ def test_an_agreement_of_another_run_leaves_the_client_as_it_is():
 def test_orders_that_lead_nowhere_are_refused():
     order = Order.unpack(ORDERS[1])
     assert order.broadcasts
-    for changes in ({"since": order.upto + 1, "broadcasts": ()}, {"t": order.upto}, {"broadcasts": order.broadcasts[:1] * 2}):
+    for changes in (
+        {"since": order.upto + 1, "broadcasts": ()},
+        {"t": order.upto},
+        {"broadcasts": order.broadcasts[:1] * 2},
+    ):
         with pytest.raises(WireError, match=r"order: round|broadcasts: one after"):
             Order.unpack(dataclasses.replace(order, **changes).pack())
     head = next(split(ORDERS[1]))
