@@ -241,15 +241,17 @@ function signBits(key, table, n) {
   const quadratic = (x) => parity(s2 & times(times(x, x), x));
   const bilinear = (x, y) => parity(s2 & (times(times(x, x), y) ^ times(times(y, y), x)));
   const powers = Array.from({ length: 32 }, (_, k) => 1 << k >>> 0);
-  const forms = powers.map((p) => powers.reduce((form, q) => form | (bilinear(p, q) ? q : 0), 0));
+  const bits = Math.max(5, 32 - Math.clz32(n - 1));
+  const low = powers.slice(0, bits);
+  const forms = low.map((p) => low.reduce((form, q) => form | (bilinear(p, q) ? q : 0), 0));
   const columns = [2863311530, 3435973836, 4042322160, 4278255360, 4294901760];
   let first = 0;
   for (let l = 0; l < 32; l++) first |= (s0 & 1 ^ parity(s1 & l) ^ quadratic(l)) << l;
-  const own = powers.map(quadratic);
+  const own = low.map(quadratic);
   for (let word2 = 0; word2 < out.length; word2++) {
     const h = 32 * word2;
     let constant = parity(s1 & h);
-    for (let k = 5, rest = h; k < 32; k++) {
+    for (let k = 5, rest = h; k < bits; k++) {
       if (!(h >>> k & 1)) continue;
       rest &= ~powers[k];
       constant ^= own[k] ^ parity(forms[k] & rest);
@@ -947,22 +949,351 @@ function named(codes, number, field) {
   if (name === void 0) throw new Refused(field, `${field}: unknown code ${number}`);
   return name;
 }
+
+// src/optimizers.ts
+var { fround: fround3, sqrt } = Math;
+var BETA2 = 0.99;
+var TAU = 1e-3;
+var LEAST_FLOOR = 1e-30;
+var KAPPA = 0.25;
+var LONGEST_START = 16;
+var REACH = 0.25;
+function round16(x) {
+  if (!Number.isFinite(x) || x === 0) return x;
+  let unit = 2 ** (Math.floor(Math.log2(Math.abs(x))) - 15);
+  while (Math.abs(x) / unit >= 2 ** 16) unit *= 2;
+  while (Math.abs(x) / unit < 2 ** 15) unit /= 2;
+  const steps = x / unit;
+  const floor = Math.floor(steps);
+  const rest = steps - floor;
+  return (rest > 0.5 || rest === 0.5 && floor % 2 !== 0 ? floor + 1 : floor) * unit;
+}
+function norm(x) {
+  return sqrt(dot(x, x));
+}
+function dot(x, y) {
+  let sum = 0;
+  for (let i = 0; i < x.length; i++) sum += x[i] * y[i];
+  return sum;
+}
+var share = (beta, t) => fround3(round16(1 - beta ** t));
+function times2(x, c) {
+  const factor = fround3(c);
+  return x.map((v) => v * factor);
+}
+function mix(x, a, y, b) {
+  const keep = fround3(a);
+  const take = fround3(b);
+  for (let i = 0; i < x.length; i++) x[i] = fround3(x[i] * keep) + fround3(y[i] * take);
+  return x;
+}
+var AutoStep = class {
+  eta = 0;
+  bound = Infinity;
+  /** Learn from an update and the step before it; return the update, bounded. */
+  observe(w, update, s) {
+    if (this.eta === 0) this.start(norm(w), update);
+    else if (s !== void 0) this.learn(update, s);
+    return update.norm > this.bound ? times2(update.u, round16(this.bound / update.norm)) : update.u;
+  }
+  start(length, { u, norm: y, b }) {
+    if (y === 0) return;
+    this.eta = round16(Math.min(Math.max(length / y, 1), LONGEST_START) * sqrt(b / u.length));
+    this.bound = REACH * length || Infinity;
+  }
+  learn({ u, norm: y, b, along }, s) {
+    const d = u.length;
+    const length = y * norm(s);
+    let rho = length === 0 ? 0 : sqrt(d / b) * dot(u, s) / length;
+    let g = 1 / (1 + d / b ** 2);
+    if (along !== void 0) {
+      rho = y === 0 ? 0 : along / y;
+      g = 1;
+    }
+    this.eta = round16(this.eta * Math.exp(KAPPA * g * Math.min(Math.max(rho, -2), 1)));
+  }
+};
+var DIRECTIONS = {
+  sgd: (u) => u,
+  momentum: (u, o) => divided(o.mean(u), share(o.beta, o.t)),
+  nesterov: (u, o) => divided(mix(o.mean(u).slice(), o.beta, u, 1 - o.beta), share(o.beta, o.t + 1)),
+  adam: (u, o) => o.scaled(u, (v) => v),
+  amsgrad: (u, o) => o.scaled(u, (v) => {
+    const top = o.vectors.top;
+    return o.vectors.top = top === void 0 ? v : v.map((x, i) => Math.max(x, top[i]));
+  })
+};
+var divided = (x, by) => x.map((v) => v / by);
+var ServerOptimizer = class {
+  constructor(name, eta, beta) {
+    this.name = name;
+    this.beta = beta;
+    if (DIRECTIONS[name] === void 0) {
+      throw new RangeError(`unknown server optimiser ${name}; there are ${Object.keys(DIRECTIONS).join(", ")}`);
+    }
+    if (!(beta >= 0 && beta < 1)) throw new RangeError(`beta lies in [0, 1), not at ${beta}`);
+    if (eta !== "auto" && !(eta > 0 && eta < Infinity)) throw new RangeError(`eta is "auto" or above 0, not ${eta}`);
+    this.auto = eta === "auto" ? new AutoStep() : void 0;
+    this.eta = eta === "auto" ? 0 : eta;
+  }
+  name;
+  beta;
+  t = 0;
+  eta;
+  unit = 0;
+  floor = 0;
+  vectors = {};
+  auto;
+  /** Move w by one step, in place. */
+  apply(w, update) {
+    this.t += 1;
+    const u = this.auto?.observe(w, update, this.vectors.s) ?? update.u;
+    const p = DIRECTIONS[this.name](u, this);
+    if (this.auto) {
+      if (this.unit === 0) this.unit = lengthRatio(u, p);
+      this.eta = this.auto.eta * this.unit;
+    }
+    const s = times2(p, this.eta);
+    if (this.auto) this.vectors.s = s;
+    for (let i = 0; i < w.length; i++) w[i] += s[i];
+  }
+  /** The running mean m, without its bias correction. */
+  mean(u) {
+    if (this.beta === 0) return u;
+    return this.vectors.m = mix(this.vectors.m ?? new Float32Array(u.length), this.beta, u, 1 - this.beta);
+  }
+  /** The direction of adam; `second` turns v^ into what stands under the root. */
+  scaled(u, second) {
+    const m = divided(this.mean(u), share(this.beta, this.t));
+    if (this.vectors.v === void 0) {
+      this.vectors.v = new Float32Array(u.length);
+      this.floor = fround3(Math.max(round16(TAU * norm(u) / sqrt(u.length)), LEAST_FLOOR));
+    }
+    const squares = u.map((x) => x * x);
+    const v = mix(this.vectors.v, BETA2, squares, 1 - BETA2);
+    const under = second(divided(v, share(BETA2, this.t)));
+    return m.map((x, i) => x / fround3(fround3(sqrt(under[i])) + this.floor));
+  }
+};
+function lengthRatio(u, p) {
+  const length = norm(p);
+  return length === 0 ? 0 : round16(norm(u) / length);
+}
+
+// src/replica.ts
+var LARGEST_KEPT = 1e30;
+function headerOf({ run, family, d, b, key, down }, t) {
+  return { run, round: t, family, d, b, codec: down, kind: "broadcast", key: key.foldIn("round", t) };
+}
+var Replica = class {
+  constructor(w0, wire, optimizer) {
+    this.wire = wire;
+    this.optimizer = optimizer;
+    if (w0.length !== wire.d) throw new RangeError(`w0 has ${w0.length} numbers, the run has d = ${wire.d}`);
+    if (CODECS[wire.down] === void 0) throw new RangeError(`no codec ${wire.down}`);
+    this.w = w0.slice();
+  }
+  wire;
+  optimizer;
+  w;
+  version = 0;
+  /** Why nothing may be computed from this replica any more. */
+  broken;
+  drawn;
+  /** Apply round t's broadcast; undefined is a round without an update. */
+  apply(t, broadcast) {
+    if (this.broken !== void 0) throw new Refused("replica", `replica: ${this.broken}`);
+    if (t !== this.version + 1) {
+      throw new Refused("round", `round: this replica has version ${this.version}, got round ${t}; ask to catch up`);
+    }
+    if (broadcast !== void 0) {
+      const { values } = decode(broadcast, headerOf(this.wire, t));
+      const u = this.sketchAt(t).desketch(values);
+      this.optimizer.apply(this.w, { u, norm: norm(values), b: this.wire.b });
+      this.checkNumbers(t);
+    }
+    this.version = t;
+  }
+  /** R_t, the same for every party; drawn once for a round's update and broadcast. */
+  sketchAt(t) {
+    const { family, d, b, key, options } = this.wire;
+    if (this.drawn?.t !== t) this.drawn = { t, R: draw(family, d, b, key.foldIn("round", t), options) };
+    return this.drawn.R;
+  }
+  /** SHA-256 of w, in hex. */
+  digest() {
+    const hash = sha256(new Uint8Array(this.w.buffer, this.w.byteOffset, this.w.byteLength));
+    return Array.from(hash, (byte) => byte.toString(16).padStart(2, "0")).join("");
+  }
+  /** Every number this replica keeps is finite, with room to average and square it. */
+  checkNumbers(t) {
+    const kept = { w: this.w, ...this.optimizer.vectors, eta: [this.optimizer.eta], floor: [this.optimizer.floor] };
+    for (const [name, numbers] of Object.entries(kept)) {
+      const bad = numbers.find((x) => !(Math.abs(x) <= LARGEST_KEPT));
+      if (bad === void 0) continue;
+      this.broken = `round ${t} took ${name} to ${bad}, beyond ${LARGEST_KEPT}`;
+      throw new Refused("replica", `replica: ${this.broken}`);
+    }
+  }
+};
+
+// src/train.ts
+function dimension({ widths }) {
+  return widths.slice(1).reduce((d, width, i) => d + width * (widths[i] + 1), 0);
+}
+function networkOf(model, inputs, classes) {
+  if (model === "softmax") return { widths: [inputs, classes], activation: "relu" };
+  const [, tanh, hidden] = /^mlp(-tanh)?:(\d+(?:-\d+)*)$/.exec(model) ?? [];
+  const widths = hidden?.split("-").map(Number);
+  if (widths === void 0 || widths.includes(0)) {
+    throw new RangeError(`this client trains softmax, mlp:H and mlp-tanh:H, not ${JSON.stringify(model)}`);
+  }
+  return { widths: [inputs, ...widths, classes], activation: tanh ? "tanh" : "relu" };
+}
+function loss(network, w, { x, y }, index, gradient) {
+  const layers = network.widths.map((width) => new Float64Array(width));
+  let sum = 0;
+  let correct = 0;
+  for (let n = 0; n < index.length; n++) {
+    const inputs = network.widths[0];
+    layers[0].set(x.subarray(index[n] * inputs, (index[n] + 1) * inputs));
+    forward(network, w, layers);
+    const scores = layers[layers.length - 1];
+    const label = y[index[n]];
+    const top = Math.max(...scores);
+    if (scores[label] === top) correct++;
+    let total = 0;
+    for (let k = 0; k < scores.length; k++) total += Math.exp(scores[k] - top);
+    sum += Math.log(total) + top - scores[label];
+    if (gradient === void 0) continue;
+    const error = scores.map((s, k) => (Math.exp(s - top) / total - (k === label ? 1 : 0)) / index.length);
+    backward(network, w, layers, error, gradient);
+  }
+  return { loss: sum / index.length, correct };
+}
+function forward({ widths, activation }, w, layers) {
+  for (let l = 1, at = 0; l < widths.length; l++) {
+    const [from, to] = [layers[l - 1], layers[l]];
+    const bias = at + from.length * to.length;
+    const last = l === widths.length - 1;
+    for (let j = 0; j < to.length; j++, at += from.length) {
+      let sum = w[bias + j];
+      for (let i = 0; i < from.length; i++) sum += w[at + i] * from[i];
+      to[j] = last ? sum : activation === "relu" ? Math.max(sum, 0) : Math.tanh(sum);
+    }
+    at = bias + to.length;
+  }
+}
+function backward(network, w, layers, error, out) {
+  const { widths, activation } = network;
+  let end = w.length;
+  for (let l = widths.length - 1; l >= 1; l--) {
+    const from = layers[l - 1];
+    const bias = end - widths[l];
+    const start = bias - from.length * widths[l];
+    const below = new Float64Array(from.length);
+    for (let j = 0, at = start; j < error.length; j++, at += from.length) {
+      out[bias + j] += error[j];
+      for (let i = 0; i < from.length; i++) {
+        out[at + i] += error[j] * from[i];
+        below[i] += error[j] * w[at + i];
+      }
+    }
+    for (let i = 0; i < below.length; i++) {
+      below[i] *= activation === "relu" ? Number(from[i] > 0) : 1 - from[i] ** 2;
+    }
+    error = below;
+    end = start;
+  }
+}
+function localUpdate(network, w, examples, work, key) {
+  const n = examples.y.length;
+  const size = Math.min(work.batch ?? n, n);
+  const order = work.batch === void 0 ? Uint32Array.from({ length: n }, (_, i) => i) : shuffles(key, n, work.steps * size);
+  const u = w.slice();
+  let total = 0;
+  for (let k = 0; k < work.steps; k++) {
+    const index = work.batch === void 0 ? order : order.subarray(k * size, (k + 1) * size);
+    const gradient = new Float64Array(w.length);
+    total += loss(network, u, examples, index, gradient).loss;
+    for (let i = 0; i < u.length; i++) u[i] -= work.eta * gradient[i];
+  }
+  return { delta: u.map((value, i) => value - w[i]), loss: total / work.steps };
+}
+function shuffles(key, n, length) {
+  const epochs = Math.ceil(length / n);
+  const out = new Uint32Array(epochs * n);
+  for (let epoch = 0; epoch < epochs; epoch++) {
+    const words = key.stream(epoch).words(n);
+    const part = out.subarray(epoch * n, (epoch + 1) * n);
+    for (let i = 0; i < n; i++) {
+      const j = Math.floor(words[i] / 2 ** 32 * (i + 1));
+      part[i] = part[j];
+      part[j] = i;
+    }
+  }
+  return out.subarray(0, length);
+}
+
+// src/client.ts
+var Client = class {
+  constructor(replica, settings) {
+    this.replica = replica;
+    this.settings = settings;
+    const { network, examples } = settings;
+    const d = dimension(network);
+    if (d !== replica.wire.d) throw new Refused("d", `d: the model has ${d} parameters, the run ${replica.wire.d}`);
+    const [inputs] = network.widths;
+    const classes = network.widths[network.widths.length - 1];
+    const n = examples.y.length;
+    if (n === 0 || examples.x.length !== n * inputs || examples.y.some((y) => y >= classes)) {
+      throw new RangeError(`examples must have ${inputs} numbers each and one of ${classes} classes`);
+    }
+  }
+  replica;
+  settings;
+  /** Mean loss of the local steps of the last update. */
+  loss = NaN;
+  /** The frame of this client's update of round t = version + 1. */
+  update() {
+    const { replica, settings } = this;
+    if (replica.broken !== void 0) throw new Refused("replica", `replica: ${replica.broken}; nothing is sent`);
+    const t = replica.version + 1;
+    const own = settings.own.foldIn("round", t);
+    const { delta, loss: loss2 } = localUpdate(settings.network, replica.w, settings.examples, settings.work, own);
+    if (!delta.every(Number.isFinite)) {
+      throw new Refused("update", `update: local steps of round ${t} gave numbers that are not finite; nothing is sent`);
+    }
+    this.loss = loss2;
+    const header = { ...headerOf(replica.wire, t), kind: "update", codec: settings.up };
+    return encode(replica.sketchAt(t).sketch(delta), header, settings.examples.y.length, settings.random);
+  }
+};
 export {
   CODECS,
+  Client,
   Key,
   Refused,
+  Replica,
   Rotation,
+  ServerOptimizer,
   Sha256,
   Stream,
   buckets,
   check,
   crc32,
   decode,
+  dimension,
   draw,
   encode,
   hadamard,
+  headerOf,
+  localUpdate,
+  loss,
+  networkOf,
   open,
   pack,
+  round16,
   runId,
   sha256,
   signBits,

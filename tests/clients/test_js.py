@@ -11,10 +11,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
+from desketch.core.flat import FlatModel
 from desketch.errors import WireError
+from desketch.fed.local import ClientData, LocalWork, local_update
 from desketch.keys import Key
 from desketch.sketches import draw
+from desketch.tasks.data import load_task
+from desketch.tasks.models import build_model
 from desketch.wire import CODEC_TABLE, FAMILY_CODES, KINDS, Header, decode, encode
 
 CLIENT = Path(__file__).parents[2] / "clients" / "js"
@@ -184,3 +189,17 @@ def test_replicas_in_both_languages_desketch_to_the_same_bits(ask):
     for operator, back, there in zip(OPERATORS, range(0, len(ours), 2), range(1, len(ours), 2), strict=True):
         assert theirs[back].tobytes() == ours[back].tobytes(), operator
         np.testing.assert_allclose(theirs[there], ours[there], rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("model", ["softmax", "mlp:12", "mlp-tanh:9-7"])
+def test_local_steps_are_those_of_torch(ask, model):
+    task = load_task("digits")
+    flat = FlatModel(build_model(model, task, seed=3))
+    w, data = flat.flatten(), ClientData(0, task.x_train[:50], task.y_train[:50])
+    ours = local_update(flat, w, data, LocalWork(steps=5, eta=0.1, batch=None), t=1)
+    numbers = {"w": w, "x": data.x.reshape(50, -1).float(), "y": data.y.to(torch.uint8)}
+    question = {name: value.numpy().tobytes().hex() for name, value in numbers.items()}
+    work = {"steps": 5, "eta": 0.1}
+    (answer,) = ask([{"ask": "train", "model": model, "inputs": 64, "classes": 10, "work": work, **question}])
+    theirs = np.frombuffer(bytes.fromhex(answer["values"]), "<f4")
+    np.testing.assert_allclose(theirs, ours.numpy(), rtol=1e-3, atol=1e-6)

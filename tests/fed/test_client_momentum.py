@@ -141,6 +141,8 @@ def test_sketch_and_number_are_clipped_together() -> None:
         rows = torch.zeros(2, D)
         rows[0, 0] = delta
         frames = sent.encode_updates(1, rows, clients=[0, 1], weights=[1.0, 1.0], along=[along, 0.0])
+        batch = sent.decode_updates(1, {0: frames[0]})  # what left the client is clipped already
+        assert float((batch.values**2).sum() + (batch.extra**2).sum()) <= 1.002
         step = sent.aggregate(1, dict(enumerate(frames)))
         update = sent.decode_broadcast(1, step.broadcast)
         moved.append(2 * (update.norm**2 + float(update.along or 0) ** 2) ** 0.5)
@@ -165,7 +167,8 @@ def test_noise_hides_the_number_too() -> None:
         ({"fraction": 0.5}, 0.0),
         ({"plain": False}, 0.0),
         ({"topology": True}, 0.0),
-        ({"privacy": PerStep(clip=1.0, delta=1e-5, epsilon=1.0)}, BETA),
+        ({"privacy": PerStep(clip=1.0, delta=1e-5, epsilon=1.0)}, 0.0),
+        ({"privacy": SketchClip(clip=1.0, delta=1e-5, epsilon=1.0)}, 0.0),
         ({"privacy": SketchClip(clip=1.0, delta=1e-5, epsilon=1.0, unit="example")}, 0.0),
         ({"privacy": SketchClip(clip=1.0, delta=1e-5, epsilon=1.0, noise_by="clients")}, 0.0),
     ],

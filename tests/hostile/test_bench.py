@@ -13,7 +13,7 @@ from desketch.cli.bench import app
 from desketch.errors import ConfigError
 from desketch.hostile.attacks import ATTACKS, HostileCrew
 from desketch.hostile.bench import Bed, cells, measure
-from desketch.hostile.losses import loss, losses
+from desketch.hostile.losses import cell_losses, loss, losses
 
 SMALL = Bed(model="softmax", rounds=2, local_steps=2, clients=5)
 
@@ -86,3 +86,26 @@ def test_the_command_prints_rows():
         ("ipm", "rfa", "sketch"),
         ("ipm", "rfa", "raw"),
     ]
+
+
+def test_losses_are_paired_by_seed_and_averaged():
+    def row(seed, accuracy, attackers):
+        rule, attack = ("none", None) if attackers == 0 else ("rfa", "ipm")
+        cell = {"partition": "iid", "attack": attack, "attackers": attackers, "rule": rule, "domain": "sketch"}
+        return {**cell, "seed": seed, "accuracy": accuracy, "limited": seed}
+
+    rows = [row(0, 0.80, 0), row(1, 0.70, 0), row(0, 0.79, 1), row(1, 0.67, 1)]
+    honest, attacked = cell_losses(rows)
+    assert (honest["loss"], honest["error"]) == (0.0, 0.0)
+    assert attacked["loss"] == pytest.approx(2.0)  # 1 and 3 points, never 0.80 - 0.67
+    assert attacked["error"] == pytest.approx(1.0)
+    assert (attacked["seeds"], attacked["limited"]) == (2, 1)
+    with pytest.raises(LookupError, match="iid, sketch, 2"):
+        cell_losses([*rows, row(2, 0.5, 1)])
+
+
+def test_every_seed_is_its_own_run():
+    grid = cells(seeds=(0, 7), partitions=("iid",), attackers=(1,), attacks=("ipm",), rules=("none",))
+    rows = measure(SMALL, list(grid), None, lambda place, row: None)
+    assert [row["seed"] for row in rows] == [0] * 4 + [7] * 4
+    assert rows[0]["accuracy"] != rows[4]["accuracy"]

@@ -40,15 +40,17 @@ export function signBits(key: Key, table: number, n: number): Uint32Array {
   const quadratic = (x: number): number => parity(s2 & times(times(x, x), x));
   const bilinear = (x: number, y: number): number => parity(s2 & (times(times(x, x), y) ^ times(times(y, y), x)));
   const powers = Array.from({ length: 32 }, (_, k) => (1 << k) >>> 0);
-  const forms = powers.map((p) => powers.reduce((form, q) => form | (bilinear(p, q) ? q : 0), 0)); // B_k as a mask of h
+  const bits = Math.max(5, 32 - Math.clz32(n - 1)); // no number below n has more
+  const low = powers.slice(0, bits);
+  const forms = low.map((p) => low.reduce((form, q) => form | (bilinear(p, q) ? q : 0), 0)); // B_k as a mask of h
   const columns = [0xaaaaaaaa, 0xcccccccc, 0xf0f0f0f0, 0xff00ff00, 0xffff0000]; // bit l is bit k of l
   let first = 0;
   for (let l = 0; l < 32; l++) first |= ((s0 & 1) ^ parity(s1 & l) ^ quadratic(l)) << l;
-  const own = powers.map(quadratic);
+  const own = low.map(quadratic);
   for (let word = 0; word < out.length; word++) {
     const h = 32 * word;
     let constant = parity(s1 & h);
-    for (let k = 5, rest = h; k < 32; k++) {
+    for (let k = 5, rest = h; k < bits; k++) {
       if (!((h >>> k) & 1)) continue;
       rest &= ~powers[k]; // q(h) = Σ q(e_k) + Σ over pairs of the bilinear form
       constant ^= own[k] ^ parity(forms[k] & rest);

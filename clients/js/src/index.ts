@@ -9,3 +9,7 @@ export { crc32 } from "./bytes.ts";
 export { CODECS, type Codec, type Context, type Random } from "./codecs.ts";
 export { Rotation } from "./rotation.ts";
 export { check, decode, encode, type Expected, type Frame, type Header, open, pack, runId, unpack } from "./frame.ts";
+export { type Eta, round16, ServerOptimizer, type Update } from "./optimizers.ts";
+export { headerOf, Replica, type Wire } from "./replica.ts";
+export { dimension, type Examples, localUpdate, type LocalWork, loss, type Network, networkOf } from "./train.ts";
+export { Client, type ClientSettings } from "./client.ts";

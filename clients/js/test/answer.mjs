@@ -1,7 +1,7 @@
 /** Answer questions, one JSON object a line, from standard input: what tests/clients asks to compare this client with Python. */
 import { createInterface } from "node:readline";
 
-import { decode, draw, Key, Refused } from "../desketch.mjs";
+import { decode, draw, Key, localUpdate, networkOf, Refused } from "../desketch.mjs";
 import { bytes, floats, hex } from "./vectors.mjs";
 
 const unsigned = (values) => hex(values.map((v) => v + 0)); // the sign of a zero is not specified
@@ -15,6 +15,12 @@ const ANSWERS = {
       if (error instanceof Refused) return { refused: error.field };
       throw error;
     }
+  },
+
+  train({ model, inputs, classes, w, x, y, work }) {
+    const examples = { x: floats(x), y: bytes(y) };
+    const { delta } = localUpdate(networkOf(model, inputs, classes), floats(w), examples, work, Key.fromSeed(0));
+    return { values: hex(delta) };
   },
 
   key: ({ seed, path }) => ({ key: hex(Key.fromSeed(seed).foldIn(...path).bits) }),

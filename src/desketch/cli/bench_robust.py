@@ -20,7 +20,7 @@ def robust(
     local_steps: int = typer.Option(10, help="Local steps of a round."),
     compression: float = typer.Option(30.0, help="d / b."),
     codec: str = typer.Option("sign1", help="Codec of the sketches."),
-    seed: int = typer.Option(0, help="Of everything, who attacks included."),
+    seeds: str = typer.Option("0", help="Of everything, who attacks included; losses are means over them."),
     attackers: str = typer.Option("1,4,6", help="How many attack."),
     attacks: str = typer.Option("absent,sign-flip,weight,gaussian,label-flip,alie,ipm", help="What they do."),
     partitions: str = typer.Option("iid dirichlet:0.3", help="How data are dealt out; separated by spaces."),
@@ -41,10 +41,10 @@ def robust(
         local_steps=local_steps,
         compression=compression,
         codec=codec,
-        seed=seed,
     )
     wanted = list(
         cells(
+            seeds=tuple(int(seed) for seed in seeds.split(",")),
             partitions=tuple(partitions.split()),
             attackers=tuple(int(count) for count in attackers.split(",")),
             attacks=tuple(attacks.split(",")),
@@ -54,7 +54,7 @@ def robust(
     screen = Console(stderr=True)
 
     def tell(place: int, row: dict[str, object]) -> None:
-        what = " ".join(str(row[name]) for name in ("partition", "attack", "attackers", "rule", "domain"))
+        what = " ".join(str(row[name]) for name in ("seed", "partition", "attack", "attackers", "rule", "domain"))
         screen.print(f"{place + 1}/{len(wanted)} {what}: {row['accuracy']:.2%}", highlight=False)
 
     rows = measure(bed, wanted, None if json_to in (None, "-") else Path(str(json_to)), tell)

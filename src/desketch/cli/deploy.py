@@ -1,10 +1,9 @@
-"""``desketch deploy``: a ready Flower deployment in a folder, or the whole thing tried on this machine."""
+"""``desketch deploy``: a deployment over Flower or MQTT in a folder, or the whole thing tried on this machine."""
 
 from __future__ import annotations
 
-import json
-import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -14,29 +13,42 @@ import typer
 from desketch.core.metrics import primary
 from desketch.errors import InputError
 
-app = typer.Typer(add_completion=False, help="Write a Flower deployment, or try one on this machine.")
+_run = partial(typer.Option, rich_help_panel="Run")
+_place = partial(typer.Option, rich_help_panel="Where and how")
+_here = partial(typer.Option, rich_help_panel="On this machine")
+
+app = typer.Typer(add_completion=False, help="Write a deployment (Flower or MQTT), or try one on this machine.")
+
+PORTS = {"flower": 8000, "mqtt": 8883}
 
 
 @app.command()
 def deploy(
     folder: Path | None = typer.Argument(None, help="Where to write the deployment."),
-    config: Path | None = typer.Option(None, help="The run's settings, a YAML or TOML file of `desketch train`."),
-    clients: int | None = typer.Option(None, help="Number of clients, one SuperNode each."),
-    rounds: int | None = typer.Option(None, help="Rounds."),
-    task: str | None = typer.Option(None, help="digits, idx:FOLDER, npz:FILE, csv:FILE or text:FILE."),
-    model: str | None = typer.Option(None, help="softmax, mlp:H, mlp-tanh:H, cnn, lenet, gpt:LxW or module:function."),
-    host: str = typer.Option("127.0.0.1", help="Address of the SuperLink as its nodes see it."),
-    port: int = typer.Option(8000, help="Port of the SuperLink."),
-    secure: bool = typer.Option(
-        False, "--secure", help="Only the listed nodes get in: a front with certificates made here, now; needs nginx."
+    engine: str = _place("flower", help="What moves the bytes: flower, or mqtt (fewest bytes, no polling)."),
+    host: str = _place("127.0.0.1", help="Address of the SuperLink or the broker, as clients see it."),
+    port: int | None = _place(None, help="Its port; default 8000 (flower), 8883 (mqtt)."),
+    web: int | None = _place(None, help="Port of a WebSocket listener of the broker, for browsers (mqtt)."),
+    secure: bool = _place(
+        False, "--secure", help="Only the listed clients get in, by certificates made here, now; flower needs nginx."
     ),
-    nodes: int | None = typer.Option(None, "--try", metavar="N", help="Start a SuperLink and N SuperNodes and train."),
-    json_to: str | None = typer.Option(None, "--json", help="Write the rounds to a file, or to stdout with -."),
+    config: Path | None = _run(None, help="The run's settings, a YAML or TOML file of `desketch train`."),
+    clients: int | None = _run(None, help="Number of clients, one process each."),
+    rounds: int | None = _run(None, help="Rounds."),
+    task: str | None = _run(None, help="digits, idx:FOLDER, npz:FILE, csv:FILE or text:FILE."),
+    model: str | None = _run(None, help="softmax, mlp:H, mlp-tanh:H, cnn, lenet, gpt:LxW or module:function."),
+    nodes: int | None = _here(
+        None, "--try", metavar="N", help="Start everything with N clients, train, stop it again."
+    ),
+    json_to: str | None = _here(None, "--json", help="Write the rounds to a file, or to stdout with -."),
 ) -> None:
-    """Write the project, the keys and a script for every process; with --try, run it on loopback and stop it again."""
-    from desketch.integrations.flower.deploy import DeploymentPlan
+    """Write settings, keys and a script for every process; with --try, run it on loopback and stop it again."""
     from desketch.tasks.config import RunConfig
 
+    if engine not in PORTS:
+        raise InputError(f"--engine is flower or mqtt, got {engine!r}")
+    if web is not None and engine != "mqtt":
+        raise InputError("--web is a listener of the broker; use it with --engine mqtt")
     if folder is None and nodes is None:
         raise InputError("name a folder to write the deployment to, or use --try 3 to see it run on this machine")
     if nodes is not None and host != "127.0.0.1":
@@ -49,51 +61,79 @@ def deploy(
     with tempfile.TemporaryDirectory(prefix="desketch-") as temporary:
         place = (folder or Path(temporary)).resolve()
         if nodes is None:
-            plan = DeploymentPlan(folder=place, config=settings, host=host, port=port, secure=secure)
+            plan = _plan(engine, place, settings, host=host, port=port or PORTS[engine], secure=secure, web=web)
             plan.write()
-            _show(plan)
+            _show(plan, engine)
             return
-        from desketch.integrations.flower.processes import free_port
+        from desketch.integrations.processes import free_port
 
-        plan = DeploymentPlan(folder=place, config=settings, port=free_port(), behind=free_port(), secure=secure)
-        _finish(_try(plan, quiet=json_to == "-"), plan, json_to)
+        plan = _plan(engine, place, settings, port=port or free_port(), secure=secure, web=web)
+        _finish(_try(plan, engine, quiet=json_to == "-"), plan, engine, json_to)
 
 
-def _try(plan: Any, *, quiet: bool) -> list[dict[str, Any]]:
+def _plan(engine: str, folder: Path, config: Any, *, web: int | None, **options: Any) -> Any:
+    try:
+        if engine == "mqtt":
+            from desketch.integrations.mqtt.deploy import MqttPlan
+
+            return MqttPlan(folder=folder, config=config, web=web, **options)
+        from desketch.integrations.flower.deploy import DeploymentPlan
+        from desketch.integrations.processes import free_port
+
+        behind = 0 if "host" in options else free_port()
+        return DeploymentPlan(folder=folder, config=config, behind=behind, **options)
+    except ImportError as error:
+        raise InputError(f"the engine {engine} is not installed ({error}); pip install 'desketch[{engine}]'") from None
+
+
+def _try(plan: Any, engine: str, *, quiet: bool) -> list[dict[str, Any]]:
+    from importlib import import_module
+
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-    from desketch.integrations.flower.deploy import try_out
+    from desketch.core.units import human_bytes
 
+    starting = {"flower": "starting a SuperLink and its SuperNodes", "mqtt": "starting a broker and its clients"}
     columns = (TextColumn("round"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.fields[state]}"))
     with Progress(*columns, console=Console(stderr=True), disable=quiet) as progress:
-        bar = progress.add_task("", total=plan.config.rounds, state="starting a SuperLink and its SuperNodes")
+        bar = progress.add_task("", total=plan.config.rounds, state=starting[engine])
 
         def on_row(row: dict[str, Any]) -> None:
             metric = primary(row)
             judged = f"{metric.title} {metric.show(row[metric.name])}, " if metric else ""
             state = f"{judged}{row['bytes_up'] + row['bytes_down']} bytes, {row['seconds']:.1f} s"
+            if "interface_up" in row:
+                state += f", {human_bytes(row['interface_up'] + row['interface_down'])} at the interface so far"
             progress.update(bar, completed=row["round"], state=state)
 
-        return try_out(plan, on_row=on_row)
+        rows: list[dict[str, Any]] = import_module(f"desketch.integrations.{engine}.deploy").try_out(
+            plan, on_row=on_row
+        )
+        return rows
 
 
-def _finish(rows: list[dict[str, Any]], plan: Any, json_to: str | None) -> None:
-    document = {"clients": plan.config.clients, "secure": plan.secure, "rounds": rows}
-    if json_to == "-":
-        sys.stdout.write(json.dumps(document) + "\n")
-        return
-    if json_to is not None:
-        from desketch.core.files import write_durably
+def _finish(rows: list[dict[str, Any]], plan: Any, engine: str, json_to: str | None) -> None:
+    from desketch.cli.document import emit
 
-        write_durably(Path(json_to), (json.dumps(document, indent=1) + "\n").encode())
+    document = {"engine": engine, "clients": plan.config.clients, "secure": plan.secure, "rounds": rows}
+    emit(document, json_to, lambda: _table(rows, plan, engine))
+
+
+def _table(rows: list[dict[str, Any]], plan: Any, engine: str) -> None:
     from rich.console import Console
     from rich.table import Table
+
+    from desketch.core.units import human_bytes
 
     last, arrays = rows[-1], 4 * rows[-1]["d"] * plan.config.clients
     metric = primary(last)
     judged = f", {metric.title} {metric.show(last[metric.name])}" if metric else ""
-    title = f"{plan.config.clients} SuperNodes on loopback, {len(rows)} rounds{judged}"
+    who, moving = {
+        "flower": ("SuperNodes", "Flower: start-up, polls, transport"),
+        "mqtt": ("MQTT clients", "MQTT: broker and transport"),
+    }[engine]
+    title = f"{plan.config.clients} {who} on loopback, {len(rows)} rounds{judged}"
     table = Table("median of a round", "", "float32 arrays", title=title, title_justify="left")
     for way in ("up", "down"):
         table.add_row(f"bytes {way}", f"{median(row[f'bytes_{way}'] for row in rows):,.0f}", f"{arrays:,}")
@@ -101,23 +141,33 @@ def _finish(rows: list[dict[str, Any]], plan: Any, json_to: str | None) -> None:
         ("seconds", "seconds"),
         ("  local steps, sketch and wire", "seconds_client"),
         ("  average and checkpoint", "seconds_server"),
-        ("  Flower: start-up, polls, transport", "seconds_moving"),
+        (f"  {moving}", "seconds_moving"),
     ):
         if name in last:  # a secret cohort's rounds do not say
             table.add_row(label, f"{median(row[name] for row in rows):.2f}")
-    Console().print(table)
+    console = Console()
+    console.print(table)
+    if "interface_up" in last:
+        up, down = human_bytes(last["interface_up"]), human_bytes(last["interface_down"])
+        console.print(
+            f"at the clients' interfaces, connecting, headers and acknowledgements included: {up} up, {down} down",
+            highlight=False,
+        )
 
 
-def _show(plan: Any) -> None:
+def _show(plan: Any, engine: str) -> None:
     from rich.console import Console
 
     console = Console()
     console.print(f"[bold]{plan.folder}[/] holds the deployment; run, each in its own terminal:", highlight=False)
     for name in plan.commands():
         console.print(f"  {plan.folder / name}", highlight=False, soft_wrap=True)
-    if plan.secure:
-        console.print(
-            "Keys were made in keys/: give each node ca.pem and the four files with its name, keep the rest. "
-            "1, 2 and 4 run on the server, which needs nginx (apt-get install nginx-light).",
-            highlight=False,
-        )
+    if not plan.secure:
+        return
+    told = {
+        "flower": "Keys were made in keys/: give each node ca.pem and the four files with its name, keep the rest. "
+        "1, 2 and 4 run on the server, which needs nginx (apt-get install nginx-light).",
+        "mqtt": "Credentials were made in keys/: give each client run.yaml, its script and its folder keys/client-N, "
+        "nothing else. 1 runs at the address given, and needs mosquitto (apt-get install mosquitto).",
+    }
+    console.print(told[engine], highlight=False)

@@ -98,14 +98,16 @@ def client_beta(
     """The beta of a run, 0 for none: what was set, or by what every party knows.
 
     ``auto`` is `BETA` where it measures better: all clients are asked in every round and take ``plain`` gradient steps.
-    It is none under partial participation (a mean over rounds long past), and where the local optimiser averages itself
-    (Adam) or is not known.  Where the mean cannot be formed ``auto`` is none and a number is refused.
+    It is none under partial participation (a mean over rounds long past), where the local optimiser averages itself
+    (Adam) or is not known, and under privacy: a mean is shorter than an update and drowns in noise that is made for a
+    clip.  Where the mean cannot be formed ``auto`` is none and a number is refused.
     """
     if setting != "auto" and not (isinstance(setting, int | float) and 0 <= setting < 1):
         raise ConfigError(f"client_momentum: got {setting!r}, expected auto or a number in [0, 1); 0 is off")
     obstacle = _obstacle(privacy, topology)
     if setting == "auto":
-        return BETA if obstacle is None and fraction >= LEAST_FRACTION and plain else 0.0
+        better = fraction >= LEAST_FRACTION and plain and privacy is None and not topology
+        return BETA if better else 0.0
     if setting and obstacle:
         raise ConfigError(f"client_momentum {setting:g}: {obstacle}; set it to 0 or auto")
     return float(setting)

@@ -10,6 +10,8 @@ eta_global keeps its meaning (p_t = u_t when every u_t is equal, for sgd, moment
 
 and w += s_t, s_t = eta_t p_t.  eta_t is the number eta_global, or `desketch.fed.auto_step.AutoStep` when it is "auto".
 State and step are functions of the broadcasts alone, so replicas that saw the same broadcasts are equal bit for bit.
+Every product and every sum below is an operation of its own, rounded once (``docs/spec.md``, replica spec): torch fuses
+``add(alpha=)`` and ``addcmul`` on some processors and not on others.
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ class ServerOptimizer(ABC):
         """Move w by eta_t p_t, in place."""
         self.t += 1
         if self.auto is None:
-            return w.add_(self.direction(update.vector), alpha=self.eta)
+            return w.add_(self.direction(update.vector) * self.eta)
         bounded = self.auto.observe(w, update, self.tensors.get("s"))
         p = self.direction(bounded.vector)
         self.unit = self.unit or _length_ratio(bounded.vector, p)
@@ -100,7 +102,7 @@ class ServerOptimizer(ABC):
         if self.beta == 0:
             return u
         m = self.tensors.get("m")
-        m = u * (1 - self.beta) if m is None else m.mul_(self.beta).add_(u, alpha=1 - self.beta)
+        m = u * (1 - self.beta) if m is None else m.mul_(self.beta).add_(u * (1 - self.beta))
         self.tensors["m"] = m
         return m
 
@@ -122,7 +124,7 @@ class Momentum(ServerOptimizer):
 
     def direction(self, u: Tensor) -> Tensor:
         """Return p = m / (1 - beta^t)."""
-        return self._mean(u) / (1 - self.beta**self.t)
+        return self._mean(u) / _share(self.beta, self.t)
 
 
 class Nesterov(ServerOptimizer):
@@ -132,7 +134,7 @@ class Nesterov(ServerOptimizer):
 
     def direction(self, u: Tensor) -> Tensor:
         """Return p = (beta m + (1 - beta) u) / (1 - beta^(t+1))."""
-        return self._mean(u).mul(self.beta).add_(u, alpha=1 - self.beta) / (1 - self.beta ** (self.t + 1))
+        return self._mean(u).mul(self.beta).add_(u * (1 - self.beta)) / _share(self.beta, self.t + 1)
 
 
 class Adam(ServerOptimizer):
@@ -144,14 +146,12 @@ class Adam(ServerOptimizer):
 
     def direction(self, u: Tensor) -> Tensor:
         """Return p = m^ / (sqrt(v^) + tau |u_1| / sqrt(d))."""
-        m = self._mean(u) / (1 - self.beta**self.t)
+        m = self._mean(u) / _share(self.beta, self.t)
         if "v" not in self.tensors:
             self.tensors["v"] = torch.zeros_like(u)
-            self.tensors["floor"] = (
-                self.tau * torch.linalg.vector_norm(u, dtype=torch.float64).float() / sqrt(u.numel())
-            )
-        v = self.tensors["v"].mul_(self.beta2).addcmul_(u, u, value=1 - self.beta2)
-        root = self._second_moment(v / (1 - self.beta2**self.t)).sqrt()
+            self.tensors["floor"] = torch.tensor(round16(self.tau * norm(u) / sqrt(u.numel()))).to(u)
+        v = self.tensors["v"].mul_(self.beta2).add_((u * u).mul_(1 - self.beta2))
+        root = self._second_moment(v / _share(self.beta2, self.t)).double().sqrt().to(u)  # torch's float32 root may err
         return m / root.add_(self.tensors["floor"].clamp(min=1e-30))
 
     def _second_moment(self, v: Tensor) -> Tensor:
@@ -170,6 +170,11 @@ class AmsGrad(Adam):
 
 
 OPTIMIZERS: dict[str, type[ServerOptimizer]] = {c.name: c for c in (Sgd, Momentum, Nesterov, Adam, AmsGrad)}
+
+
+def _share(beta: float, t: int) -> float:
+    """1 - beta^t, what a running mean has given out so far; to 16 bits, for libraries differ in the last of a power."""
+    return round16(1 - beta**t)
 
 
 def _length_ratio(u: Tensor, p: Tensor) -> float:

@@ -12,6 +12,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -46,17 +47,19 @@ class Bed:
     local_steps: int = 10
     compression: float = 30.0
     codec: str = "sign1"
-    seed: int = 0
 
-    def config(self, partition: str, rule: str) -> RunConfig:
+    def config(self, cell: Cell) -> RunConfig:
         """The run of one cell."""
-        return RunConfig(**asdict(self), partition=partition, robust=rule, evaluate_every=self.rounds)
+        return RunConfig(
+            **asdict(self), partition=cell.partition, robust=cell.rule, seed=cell.seed, evaluate_every=self.rounds
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One run; an honest one has no attack and no attackers."""
+    """One run; an honest one has no attack and no attackers.  The seed is of everything, who attacks included."""
 
+    seed: int
     partition: str
     attack: str | None
     attackers: int
@@ -65,17 +68,21 @@ class Cell:
 
 
 def cells(
-    *, partitions: tuple[str, ...], attackers: tuple[int, ...], attacks: tuple[str, ...], rules: tuple[str, ...]
+    *,
+    seeds: tuple[int, ...] = (0,),
+    partitions: tuple[str, ...],
+    attackers: tuple[int, ...],
+    attacks: tuple[str, ...],
+    rules: tuple[str, ...],
 ) -> Iterator[Cell]:
-    """All runs, honest ones first."""
+    """All runs, seed by seed, honest ones first."""
     unknown = [attack for attack in attacks if attack not in ATTACKS]
     if unknown:
         raise ConfigError(f"unknown attack {unknown[0]!r}; choose of {', '.join(ATTACKS)}")
-    for attack, count in [(None, 0), *((attack, count) for count in attackers for attack in attacks)]:
-        for partition in partitions:
-            for rule in rules if attack != "absent" else rules[:1]:
-                for domain in ("sketch", "raw"):
-                    yield Cell(partition=partition, attack=attack, attackers=count, rule=rule, domain=domain)
+    settings = [(None, 0), *((attack, count) for count in attackers for attack in attacks)]
+    for seed, (attack, count), partition in product(seeds, settings, partitions):
+        for rule, domain in product(rules if attack != "absent" else rules[:1], ("sketch", "raw")):
+            yield Cell(seed=seed, partition=partition, attack=attack, attackers=count, rule=rule, domain=domain)
 
 
 def measure(
@@ -84,13 +91,14 @@ def measure(
     """Run what ``path`` does not hold yet; a row is written as soon as it is known."""
     rows = _read(path, bed)
     known = {_key(row) for row in rows}
-    setups: dict[str, Setup] = {}
+    setups: dict[tuple[int, str], Setup] = {}
     for place, cell in enumerate(wanted):
         if _key(asdict(cell)) in known:
             continue
-        if cell.partition not in setups:
-            setups[cell.partition] = prepare(bed.config(cell.partition, "none"))
-        rows.append({**asdict(cell), **_run(bed, setups[cell.partition], cell)})
+        data = cell.seed, cell.partition
+        if data not in setups:
+            setups[data] = prepare(bed.config(cell))
+        rows.append({**asdict(cell), **_run(bed, setups[data], cell)})
         if path is not None:
             write_durably(path, json.dumps({"bed": asdict(bed), "rows": rows}, indent=1) + "\n")
         tell(place, rows[-1])
@@ -99,15 +107,15 @@ def measure(
 
 def _run(bed: Bed, base: Setup, cell: Cell) -> dict[str, Any]:
     started = time.process_time()
-    setup = replace(base, config=bed.config(cell.partition, cell.rule))
-    bad = frozenset(np.random.default_rng(bed.seed).permutation(bed.clients)[: cell.attackers].tolist())
+    setup = replace(base, config=bed.config(cell))
+    bad = frozenset(np.random.default_rng(cell.seed).permutation(bed.clients)[: cell.attackers].tolist())
     if cell.attack == "label-flip":
         classes = int(setup.task.y_train.max()) + 1
         data = [flip_labels(client, classes) if client.client in bad else client for client in setup.clients]
         setup = replace(setup, clients=data)
     federation = setup.federation() if cell.domain == "sketch" else _raw(setup, cell.rule)
     if cell.attack is not None:
-        federation.clients = corrupt(federation.clients, bad, cell.attack, bed.seed)
+        federation.clients = corrupt(federation.clients, bad, cell.attack, cell.seed)
     seen = _Seen()
     run(federation, rounds=bed.rounds, observer=seen)
     metrics = seen.records[-1].metrics
@@ -141,7 +149,7 @@ class _Seen(Observer):
 
 
 def _key(row: dict[str, Any]) -> tuple[Any, ...]:
-    return tuple(row[name] for name in ("partition", "attack", "attackers", "rule", "domain"))
+    return tuple(row[name] for name in ("seed", "partition", "attack", "attackers", "rule", "domain"))
 
 
 def _read(path: Path | None, bed: Bed) -> list[dict[str, Any]]:

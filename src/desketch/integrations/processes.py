@@ -7,6 +7,7 @@ was stopped, since nobody reaps it before.  What the processes write is their us
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -14,10 +15,10 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from desketch.errors import RunError
 
@@ -129,6 +130,25 @@ class Processes:
             except OSError:
                 time.sleep(0.05)
         raise RunError(f"the {name} did not start; its log ends with:\n{self.tail(name)}")
+
+    def wait(self, name: str, *, seconds: float) -> bool:
+        """Wait for a process to end by itself; whether it did."""
+        deadline = time.monotonic() + seconds
+        while self.running(name) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return not self.running(name)
+
+    def follow(self, name: str, rows: Path, *, minutes: float) -> Iterator[dict[str, Any]]:
+        """The rows of a ``metrics.jsonl`` as they are written, until their process or the time ends."""
+        deadline, seen = time.monotonic() + 60 * minutes, 0
+        while time.monotonic() < deadline:
+            alive = self.running(name)
+            lines = rows.read_text(encoding="utf-8").split("\n")[:-1] if rows.exists() else []
+            yield from map(json.loads, lines[seen:])
+            seen = len(lines)
+            if not alive:
+                return
+            time.sleep(0.2)
 
     def tail(self, name: str) -> str:
         """The end of a process's log."""

@@ -142,7 +142,7 @@ class RunConfig(_Strict):
     client_momentum: float | Literal["auto"] = Field(
         "auto",
         description="clients send the running mean of their updates with this beta; 0: each update as it is; auto: 0.8 "
-        "where all clients are asked and no privacy mechanism or topology forbids it",
+        "where all clients are asked, without dp and topology",
     )
     average: int | Literal["all", "local"] = Field(
         10,

@@ -99,7 +99,7 @@ def test_outsiders_are_refused_by_name_while_the_listed_train(tmp_path, nginx, r
         assert known == set(enrolled)  # nobody else was registered
 
         deployment.start_run(plan.project.resolve())
-        rows = list(deploy.follow(deployment, plan, 8))
+        rows = list(deployment.follow("run", plan.folder / "server" / "metrics.jsonl", minutes=8))
         assert [row["clients"] for row in rows] == [[0, 1]] * 2
         assert not any(row["refused"] for row in rows)
     for name in ("superlink.db", "server", "nodes.json", "server/checkpoint"):

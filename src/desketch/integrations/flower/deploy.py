@@ -9,12 +9,10 @@ within a minute of vanishing, and accepts it later.
 
 from __future__ import annotations
 
-import json
 import shlex
 import signal
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -176,30 +174,17 @@ def try_out(
         start(deployment, plan)
         deployment.start_run(plan.project.resolve())
         rows: list[dict[str, Any]] = []
-        for row in follow(deployment, plan, minutes):
+        metrics = Path(plan.config.out or plan.folder / "server") / "metrics.jsonl"
+        for row in deployment.follow("run", metrics, minutes=minutes):
             rows.append(row)
             on_row(row)
         if len(rows) < plan.config.rounds:
-            tail = deployment.log("run").read_text(errors="replace")[-2000:]
             raise RunError(
-                f"the run ended after {len(rows)} of {plan.config.rounds} rounds; its log ends with:\n{tail}"
+                f"the run ended after {len(rows)} of {plan.config.rounds} rounds; its log ends with:\n"
+                f"{deployment.tail('run')}"
             )
         deployment.stop("run", signal.SIGINT)
         return rows
-
-
-def follow(deployment: Deployment, plan: DeploymentPlan, minutes: float) -> Iterator[dict[str, Any]]:
-    """The rows of ``metrics.jsonl`` as they are written, until the run or the time ends."""
-    path, seen = Path(plan.config.out or plan.folder / "server") / "metrics.jsonl", 0
-    deadline = time.monotonic() + 60 * minutes
-    while time.monotonic() < deadline:
-        alive = deployment.running("run")
-        lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.exists() else []
-        yield from map(json.loads, lines[seen:])
-        seen = len(lines)
-        if not alive:
-            return
-        time.sleep(0.2)
 
 
 def start(deployment: Deployment, plan: DeploymentPlan) -> None:

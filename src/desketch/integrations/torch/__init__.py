@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from desketch.integrations.torch.auto import Choice, choose
 from desketch.integrations.torch.ddp import CompressionStats, EnergyNote, SketchState, sketch_hook
-from desketch.integrations.torch.methods import METHODS, Dense, Sparse
+from desketch.integrations.torch.methods import METHODS, Dense, Signs, Sparse
 from desketch.integrations.torch.outer import OuterStats, SketchedOuter
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "Dense",
     "EnergyNote",
     "OuterStats",
+    "Signs",
     "SketchState",
     "SketchedOuter",
     "Sparse",

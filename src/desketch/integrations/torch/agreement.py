@@ -14,6 +14,7 @@ from desketch.integrations.torch.exchange import Exchange
 
 __all__ = ["digest", "require_equal", "short"]
 
+_COLUMNS = 4096
 _SHOWN = 80  # characters of a value in an error
 _ADVICE = {
     "parameters": "freeze and unfreeze the same ones on every rank before building the outer step",
@@ -23,8 +24,15 @@ _ADVICE = {
 
 
 def digest(vector: Tensor) -> bytes:
-    """Eight bytes that tell whether two vectors on the CPU are equal in every bit."""
-    return hashlib.blake2b(vector.numpy().view(np.uint8).data, digest_size=8).digest()
+    """Eight bytes that tell whether two float32 vectors on the CPU are equal in every bit.
+
+    Sums of 32-bit words modulo 2^64, down columns 4096 wide, then a hash of the sums: one read of the vector where a
+    hash of all of it would cost ten.  Replicas drift apart by accident, not by somebody who seeks a collision.
+    """
+    words = vector.numpy().view(np.uint32)
+    whole = len(words) // _COLUMNS * _COLUMNS
+    sums = np.add.reduce(words[:whole].reshape(-1, _COLUMNS), axis=0, dtype=np.uint64)
+    return hashlib.blake2b(sums.tobytes() + words[whole:].tobytes(), digest_size=8).digest()
 
 
 def short(text: str) -> str:

@@ -11,7 +11,7 @@ same bits.  A collective is charged for what leaves and enters a rank: an all-ga
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -24,7 +24,7 @@ from desketch.errors import RunError
 from desketch.keys import Key
 from desketch.wire import CODEC_TABLE, Header
 
-__all__ = ["Exchange", "Floats", "gather_bytes", "mean_bytes", "parts"]
+__all__ = ["Exchange", "Feedback", "Floats", "gather_bytes", "mean_bytes", "parts"]
 
 Floats = npt.NDArray[np.float32]
 _LEAST_PART = 64  # numbers: below, the one-bit code is biased and a part's scale costs more than its numbers
@@ -43,12 +43,10 @@ class Exchange:
     def gather(self, mine: bytes, *, length: int | None = None) -> list[bytes]:
         """Everyone's bytes, by rank; all of one length, or padded to ``length``."""
         n = len(mine) if length is None else length
-        local = _tensor(mine.ljust(n, b"\0"), self.device)
-        everyone = [torch.empty_like(local) for _ in range(self.size)]
         with self._speaking("all-gather"):
-            dist.all_gather(everyone, local, group=self.group)
+            everyone = self._all_gather(mine.ljust(n, b"\0"))
         self._count((self.size - 1) * n)
-        return [_bytes(row) for row in everyone]
+        return everyone
 
     def gather_any(self, mine: bytes) -> list[bytes]:
         """Everyone's bytes, by rank, of any lengths: the lengths travel first."""
@@ -56,51 +54,75 @@ class Exchange:
         padded = self.gather(mine, length=max(lengths))
         return [row[:n] for row, n in zip(padded, lengths, strict=True)]
 
-    def mean(self, values: Floats, *, key: Key, up: str, down: str, heard: Sequence[int]) -> Floats:
+    def mean(
+        self, values: Floats, *, key: Key, up: str, down: str, heard: Sequence[int], feedback: Feedback | None = None
+    ) -> Floats:
         """The mean of the ``heard`` ranks' ``values``, rounded by ``up``, then by ``down``; equal bits everywhere.
 
         ``key`` belongs to the round: rotations and rounding are drawn from it, different ones for every rank and part.
+        With ``feedback`` both roundings are corrected by what earlier ones left over.
         """
-        cuts = parts(len(values), self.size)
+        cuts, kept = parts(len(values), self.size), feedback.kept if feedback else 1.0
+        if feedback:
+            values = feedback.recall("own", values)
         outgoing = [
             _encode(values[cut], up, key=key.fold_in("part", j), kind="update", rounding=self.rank)
             for j, cut in enumerate(cuts)
         ]
-        incoming = self._all_to_all(outgoing, mine=CODEC_TABLE[up].size(_length(cuts[self.rank])))
+        if feedback:
+            feedback.keep("own", values, _join(outgoing, cuts, up, key=key, kind="update"))
+        incoming = self._swap(outgoing, mine=CODEC_TABLE[up].size(_length(cuts[self.rank])))
         own = b""
         if n := _length(cuts[self.rank]):
             received = np.frombuffer(b"".join(incoming[rank] for rank in heard), np.uint8).reshape(len(heard), -1)
-            rows = _decode(received, up, n=n, key=key.fold_in("part", self.rank), kind="update")
-            average = rows.mean(axis=0, dtype=np.float64).astype(np.float32)
-            own = _encode(average, down, key=key.fold_in("part", self.rank), kind="broadcast", rounding=self.rank)
+            part = key.fold_in("part", self.rank)
+            rows = _decode(received, up, n=n, key=part, kind="update")
+            average = (kept * rows.mean(axis=0, dtype=np.float64)).astype(np.float32)
+            if feedback:
+                average = feedback.recall("part", average)
+            own = _encode(average, down, key=part, kind="broadcast", rounding=self.rank)
+            if feedback:
+                said = np.frombuffer(own, np.uint8)[None]
+                feedback.keep("part", average, _decode(said, down, n=n, key=part, kind="broadcast")[0])
         sizes = [CODEC_TABLE[down].size(_length(cut)) if _length(cut) else 0 for cut in cuts]
-        collected = self.gather(own, length=max(sizes))
-        out = np.empty_like(values)
-        for j, (cut, row, size) in enumerate(zip(cuts, collected, sizes, strict=True)):
-            if n := _length(cut):
-                payload = np.frombuffer(row[:size], np.uint8)[None]
-                out[cut] = _decode(payload, down, n=n, key=key.fold_in("part", j), kind="broadcast")[0]
+        collected = [row[:size] for row, size in zip(self.gather(own, length=max(sizes)), sizes, strict=True)]
+        out = _join(collected, cuts, down, key=key, kind="broadcast")
+        if feedback:
+            out *= np.float32(kept)
         return out
 
-    def _all_to_all(self, outgoing: list[bytes], *, mine: int) -> list[bytes]:
+    def _swap(self, outgoing: list[bytes], *, mine: int) -> list[bytes]:
         """Send ``outgoing[j]`` to rank j; return what each rank sent here, ``mine`` bytes each."""
         mine = mine if outgoing[self.rank] else 0
-        source, target = _tensor(b"".join(outgoing), self.device), torch.empty(mine * self.size, dtype=torch.uint8)
-        target = target.to(self.device)
         with self._speaking("all-to-all"):
-            dist.all_to_all_single(target, source, [mine] * self.size, [len(o) for o in outgoing], group=self.group)
-        self._count(source.numel() - len(outgoing[self.rank]), (self.size - 1) * mine)
-        received = _bytes(target)
-        return [received[i * mine : (i + 1) * mine] for i in range(self.size)]
+            incoming = self._all_to_all(outgoing, mine=mine)
+        self._count(sum(map(len, outgoing)) - len(outgoing[self.rank]), (self.size - 1) * mine)
+        return incoming
 
     def broadcast(self, values: torch.Tensor, *, source: int) -> None:
         """Rank ``source``'s values for everyone, in place; charged as a chain: one copy in, one out."""
-        moved = values.to(self.device)
         with self._speaking("broadcast"):
-            dist.broadcast(moved, group_src=source, group=self.group)
-        values.copy_(moved)
+            self._broadcast(values, source=source)
         n = values.numel() * values.element_size() if self.size > 1 else 0
         self._count(n if self.rank == source else 0, 0 if self.rank == source else n)
+
+    def _all_gather(self, mine: bytes) -> list[bytes]:
+        local = _tensor(mine, self.device)
+        everyone = [torch.empty_like(local) for _ in range(self.size)]
+        dist.all_gather(everyone, local, group=self.group)
+        return [_bytes(row) for row in everyone]
+
+    def _all_to_all(self, outgoing: list[bytes], *, mine: int) -> list[bytes]:
+        source, target = _tensor(b"".join(outgoing), self.device), torch.empty(mine * self.size, dtype=torch.uint8)
+        target = target.to(self.device)
+        dist.all_to_all_single(target, source, [mine] * self.size, [len(o) for o in outgoing], group=self.group)
+        received = _bytes(target)
+        return [received[i * mine : (i + 1) * mine] for i in range(self.size)]
+
+    def _broadcast(self, values: torch.Tensor, *, source: int) -> None:
+        moved = values.to(self.device)
+        dist.broadcast(moved, group_src=source, group=self.group)
+        values.copy_(moved)
 
     def _count(self, sent: int, received: int | None = None) -> None:
         self.sent += sent
@@ -119,6 +141,40 @@ class Exchange:
                 "state_dict() of every rank that is left, start all ranks again, load them, and call "
                 "outer.synchronise() if some rank has none or another round"
             ) from error
+
+
+class Feedback:
+    """What one rank's roundings left over: of its own updates, and of the part that it averages.
+
+    ``kept`` scales the unbiased code down to the one that errs least; ``decay`` is what a memory keeps a round.
+    Nothing moves before `commit`, so a round that failed can be tried again.
+    """
+
+    def __init__(self, *, decay: float, kept: float) -> None:
+        self.decay, self.kept = decay, kept
+        self._memory: dict[str, Floats] = {}
+        self._next: dict[str, Floats] = {}
+
+    def recall(self, which: str, values: Floats) -> Floats:
+        """The values plus what is left of earlier ones."""
+        memory = self._memory.get(which)
+        return values if memory is None else values + np.float32(self.decay) * memory
+
+    def keep(self, which: str, values: Floats, decoded: Floats) -> None:
+        """Values that were sent, and what the unbiased code made of them."""
+        self._next[which] = values - np.float32(self.kept) * decoded
+
+    def commit(self) -> None:
+        """The round is over."""
+        self._memory, self._next = self._next, {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """The memories."""
+        return {which: torch.from_numpy(memory) for which, memory in self._memory.items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from `state_dict`."""
+        self._memory = {which: memory.clone().numpy() for which, memory in state.items()}
 
 
 def parts(b: int, ranks: int) -> list[slice]:
@@ -154,6 +210,16 @@ def _encode(values: Floats, codec: str, *, key: Key, kind: str, rounding: int) -
 
 def _decode(payloads: npt.NDArray[np.uint8], codec: str, *, n: int, key: Key, kind: str) -> Floats:
     return CODEC_TABLE[codec].decode(payloads, _header(codec, n=n, key=key, kind=kind))
+
+
+def _join(payloads: list[bytes], cuts: list[slice], codec: str, *, key: Key, kind: str) -> Floats:
+    """All parts decoded, in one vector."""
+    out = np.empty(cuts[-1].stop, dtype=np.float32)
+    for j, (cut, payload) in enumerate(zip(cuts, payloads, strict=True)):
+        if n := _length(cut):
+            row = np.frombuffer(payload, np.uint8)[None]
+            out[cut] = _decode(row, codec, n=n, key=key.fold_in("part", j), kind=kind)[0]
+    return out
 
 
 def _length(cut: slice) -> int:

@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from desketch.errors import ConfigError
 
 __all__ = ["Nesterov"]
+
+_PIECE = 1 << 16  # numbers that stay in the cache from one operation to the next
 
 
 class Nesterov:
@@ -30,10 +33,14 @@ class Nesterov:
 
     def step(self, theta: Tensor, u: Tensor) -> None:
         """Move theta in place."""
-        if self.momentum:
-            self.M = u.clone() if self.M is None else self.M.mul_(self.momentum).add_(u)
-            theta.add_(self.M, alpha=self.lr * self.momentum)
-        theta.add_(u, alpha=self.lr)
+        if self.momentum and self.M is None:
+            self.M = torch.zeros_like(theta)
+        for start in range(0, len(theta), _PIECE):
+            piece = slice(start, start + _PIECE)
+            if self.M is not None:
+                M = self.M[piece].mul_(self.momentum).add_(u[piece])
+                theta[piece].add_(M, alpha=self.lr * self.momentum)
+            theta[piece].add_(u[piece], alpha=self.lr)
 
     def state_dict(self) -> dict[str, Any]:
         """M, once there is one."""

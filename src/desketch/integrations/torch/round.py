@@ -78,7 +78,9 @@ def exchange_update(
 
 
 def _fault(delta: Tensor) -> int:
-    length = float(torch.linalg.vector_norm(delta, dtype=torch.float64))
+    length = float(torch.linalg.vector_norm(delta))
+    if length == float("inf"):  # its square left float32, which does not mean that it did
+        length = float(torch.linalg.vector_norm(delta, dtype=torch.float64))
     if length != length or length == float("inf"):
         return 1
     return 2 if length > _LARGEST else 0

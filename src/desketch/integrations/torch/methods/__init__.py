@@ -7,14 +7,16 @@ from collections.abc import Sequence
 from desketch.errors import ConfigError
 from desketch.integrations.torch.methods.base import Method
 from desketch.integrations.torch.methods.dense import Dense, DenseMethod
-from desketch.integrations.torch.methods.sketch import Moments, SketchMethod
+from desketch.integrations.torch.methods.signs import Signs, SignsMethod
+from desketch.integrations.torch.methods.sketch import SketchMethod
 from desketch.integrations.torch.methods.sparse import Sparse, SparseMethod
+from desketch.integrations.torch.methods.weighing import Moments
 from desketch.keys import Key
 from desketch.wire import Wire
 
-__all__ = ["METHODS", "AnyWire", "Dense", "Method", "Sparse", "defaults", "make", "wire_of"]
+__all__ = ["METHODS", "AnyWire", "Dense", "Method", "Signs", "Sparse", "defaults", "make", "wire_of"]
 
-AnyWire = Wire | Dense | Sparse
+AnyWire = Wire | Dense | Sparse | Signs
 
 METHODS: dict[str, AnyWire] = {
     "sketch": Wire(compression=10),
@@ -22,10 +24,11 @@ METHODS: dict[str, AnyWire] = {
     "diloco-int8": Dense(codec="int8"),
     "diloco-int4": Dense(codec="int4"),
     "sparseloco": Sparse(),
+    "signs": Signs(),
 }
 """A name for the usual wire of every method."""
 
-_KINDS: dict[type, type[Method]] = {Wire: SketchMethod, Dense: DenseMethod, Sparse: SparseMethod}
+_KINDS: dict[type, type[Method]] = {Wire: SketchMethod, Dense: DenseMethod, Sparse: SparseMethod, Signs: SignsMethod}
 
 
 def wire_of(method: str | None, wire: AnyWire | None, compression: float | None) -> AnyWire:
@@ -39,7 +42,7 @@ def wire_of(method: str | None, wire: AnyWire | None, compression: float | None)
         return Wire(compression=compression)
     if wire is not None:
         if type(wire) not in _KINDS:
-            raise ConfigError(f"wire is a Wire (a sketch), Dense or Sparse, got {wire!r}")
+            raise ConfigError(f"wire is a Wire (a sketch), Dense, Sparse or Signs, got {wire!r}")
         return wire
     if (method or "sketch") not in METHODS:
         raise ConfigError(f"unknown method {method!r}; choose auto or one of {', '.join(METHODS)}")
@@ -58,4 +61,6 @@ def make(wire: AnyWire, *, sizes: Sequence[int], key: Key, momentum: float, mome
         return SketchMethod(wire, sizes=sizes, key=key, momentum=momentum, moments=moments)
     if isinstance(wire, Dense):
         return DenseMethod(wire, d=sum(sizes), key=key)
+    if isinstance(wire, Signs):
+        return SignsMethod(wire, sizes=sizes, key=key, moments=moments)
     return SparseMethod(wire, d=sum(sizes))

@@ -1,0 +1,55 @@
+/** One party of a run: trains on its own examples, sends sketches of what changed, follows the broadcasts. */
+
+import type { Random } from "./codecs.ts";
+import { Refused } from "./errors.ts";
+import { encode } from "./frame.ts";
+import type { Key } from "./key.ts";
+import { headerOf, type Replica } from "./replica.ts";
+import { dimension, type Examples, localUpdate, type LocalWork, type Network } from "./train.ts";
+
+export interface ClientSettings {
+  network: Network;
+  examples: Examples;
+  work: LocalWork;
+  /** Codec of updates. */
+  up: string;
+  /** Whose streams order the examples; never the run's public key. */
+  own: Key;
+  /** For rounding and salts: the platform's own randomness. */
+  random: Random;
+}
+
+export class Client {
+  /** Mean loss of the local steps of the last update. */
+  loss = NaN;
+
+  constructor(
+    readonly replica: Replica,
+    private readonly settings: ClientSettings,
+  ) {
+    const { network, examples } = settings;
+    const d = dimension(network);
+    if (d !== replica.wire.d) throw new Refused("d", `d: the model has ${d} parameters, the run ${replica.wire.d}`);
+    const [inputs] = network.widths;
+    const classes = network.widths[network.widths.length - 1];
+    const n = examples.y.length;
+    if (n === 0 || examples.x.length !== n * inputs || examples.y.some((y) => y >= classes)) {
+      throw new RangeError(`examples must have ${inputs} numbers each and one of ${classes} classes`);
+    }
+  }
+
+  /** The frame of this client's update of round t = version + 1. */
+  update(): Uint8Array {
+    const { replica, settings } = this;
+    if (replica.broken !== undefined) throw new Refused("replica", `replica: ${replica.broken}; nothing is sent`);
+    const t = replica.version + 1;
+    const own = settings.own.foldIn("round", t);
+    const { delta, loss } = localUpdate(settings.network, replica.w, settings.examples, settings.work, own);
+    if (!delta.every(Number.isFinite)) {
+      throw new Refused("update", `update: local steps of round ${t} gave numbers that are not finite; nothing is sent`);
+    }
+    this.loss = loss;
+    const header = { ...headerOf(replica.wire, t), kind: "update", codec: settings.up };
+    return encode(replica.sketchAt(t).sketch(delta), header, settings.examples.y.length, settings.random);
+  }
+}

@@ -1,0 +1,66 @@
+/** A whole federation in one process: clients, and a server of five lines. */
+import assert from "node:assert/strict";
+import { it } from "node:test";
+
+import { Client, decode, dimension, encode, headerOf, Key, networkOf, Refused, Replica, runId, ServerOptimizer } from "../desketch.mjs";
+
+const network = networkOf("mlp:8", 6, 3);
+const d = dimension(network);
+const wire = { run: runId("test"), key: Key.fromSeed(7), family: "srht", d, b: 24, down: "sign1" };
+const numbers = (seed, n) => Float32Array.from(Key.fromSeed(seed).stream(0).words(n), (word) => word / 2 ** 32 - 0.5);
+
+function examples(seed) {
+  const x = numbers(seed, 200 * 6);
+  const y = Uint8Array.from({ length: 200 }, (_, i) => (x[6 * i] > 0.1 ? 0 : x[6 * i + 1] > 0 ? 1 : 2));
+  return { x, y };
+}
+
+const replica = () => new Replica(numbers(1, d), wire, new ServerOptimizer("momentum", "auto", 0.5));
+
+const client = (seed, changes = {}) =>
+  new Client(replica(), {
+    network, examples: examples(seed), work: { steps: 10, eta: 0.3, batch: 32 }, up: "sign1",
+    own: Key.fromSeed(seed), random: draws(seed), ...changes,
+  });
+
+function draws(seed) {
+  const words = Key.fromSeed(seed).stream(9).words(4096);
+  let i = 0;
+  return () => words[i++ % words.length] / 2 ** 32;
+}
+
+function broadcast(t, frames) {
+  const header = headerOf(wire, t);
+  const mean = new Float32Array(wire.b);
+  for (const frame of frames) {
+    decode(frame, { ...header, kind: "update" }).values.forEach((v, k) => (mean[k] += v / frames.length));
+  }
+  return encode(mean, header, 1, draws(t));
+}
+
+it("three clients learn, and their replicas stay equal", () => {
+  const clients = [client(11), client(12), client(13)];
+  const losses = [];
+  for (let t = 1; t <= 60; t++) {
+    const frame = broadcast(t, clients.map((c) => c.update()));
+    for (const { replica } of clients) replica.apply(t, frame);
+    assert.equal(new Set(clients.map(({ replica }) => replica.digest())).size, 1);
+    losses.push(clients[0].loss);
+  }
+  assert.ok(losses.at(-1) < 0.6 * losses[0], `${losses[0]} ${losses.at(-1)}`);
+});
+
+it("nothing is sent from a broken replica, nor from local steps that run away", () => {
+  const broken = client(11);
+  broken.replica.broken = "a test says so";
+  assert.throws(() => broken.update(), Refused);
+  const wild = client(11, { work: { steps: 200, eta: 1e30, batch: 32 } });
+  assert.throws(() => wild.update(), (error) => error instanceof Refused && error.field === "update");
+});
+
+it("a model of another size and examples of another shape are refused", () => {
+  assert.throws(() => client(11, { network: networkOf("mlp:9", 6, 3) }), Refused);
+  const { x, y } = examples(1);
+  assert.throws(() => client(11, { examples: { x: x.subarray(1), y } }), RangeError);
+  assert.throws(() => client(11, { examples: { x, y: y.with(0, 3) } }), RangeError);
+});

@@ -1,0 +1,67 @@
+/** Replica spec v1 against tests/vectors/replica.json. */
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+
+import { encode, headerOf, Key, Refused, Replica, round16, ServerOptimizer } from "../desketch.mjs";
+import { bytes, floats, hex, read } from "./vectors.mjs";
+
+const CASES = read("replica");
+
+const replicaOf = ({ server_optimizer, eta_global, beta, w0, key, codec, ...wire }) =>
+  new Replica(floats(w0), { ...wire, down: codec, key: Key.fromHex(key) }, new ServerOptimizer(server_optimizer, eta_global, beta));
+
+/** A number as C writes it in %a. */
+function fromHexFloat(text) {
+  const [, whole, fraction, exponent] = /^0x([01])\.([0-9a-f]*)p([+-]\d+)$/.exec(text);
+  return (Number(whole) + parseInt(fraction || "0", 16) / 16 ** fraction.length) * 2 ** Number(exponent);
+}
+
+describe("a replica holds the same bits after every round", () => {
+  for (const given of CASES) {
+    it(`${given.server_optimizer}, eta ${given.eta_global}, ${given.family}, ${given.codec}`, () => {
+      const replica = replicaOf(given);
+      given.rounds.forEach(({ broadcast, w, eta, digest }, i) => {
+        replica.apply(i + 1, broadcast === null ? undefined : bytes(broadcast));
+        assert.equal(replica.optimizer.eta, fromHexFloat(eta));
+        assert.equal(hex(replica.w), w);
+        assert.equal(replica.digest(), digest);
+        assert.equal(replica.version, i + 1);
+      });
+    });
+  }
+});
+
+it("a frame of another round, run or key leaves the replica as it was", () => {
+  const replica = replicaOf(CASES[6]);
+  const before = replica.digest();
+  const frame = bytes(CASES[6].rounds[0].broadcast);
+  for (const change of [(f) => (f[3] ^= 1), (f) => (f[7] ^= 1), (f) => (f[11] ^= 2), (f) => (f[24] ^= 1)]) {
+    const changed = frame.slice();
+    change(changed);
+    assert.throws(() => replica.apply(1, changed), Refused);
+  }
+  assert.throws(() => replica.apply(2, frame), Refused);
+  assert.equal(replica.digest(), before);
+  replica.apply(1, frame);
+  assert.equal(replica.digest(), CASES[6].rounds[0].digest);
+});
+
+it("a broadcast that takes w out of range breaks the replica for good", () => {
+  for (const given of CASES.filter(({ codec, eta_global }) => codec === "f32" || eta_global === "auto")) {
+    const replica = replicaOf({ ...given, codec: "f32", eta_global: 1e6, server_optimizer: "sgd" });
+    const huge = encode(new Float32Array(20).fill(1e32), headerOf(replica.wire, 1), 1, Math.random);
+    assert.throws(() => replica.apply(1, huge), (error) => error instanceof Refused && error.field === "replica");
+    assert.equal(replica.version, 0);
+    assert.throws(() => replica.apply(1, bytes(given.rounds[0].broadcast)), /beyond/);
+  }
+});
+
+it("round16 keeps 16 significant bits, ties to even", () => {
+  assert.equal(round16(65536 + 1), 65536);
+  assert.equal(round16(65536 + 3), 65540);
+  assert.equal(round16(-(65536 + 3)), -65540);
+  assert.equal(round16(65537 * 2 ** -1060), 65536 * 2 ** -1060);
+  assert.equal(round16(131071), 131072);
+  for (const x of [0, 1, -0.5, 65535, Infinity]) assert.equal(round16(x), x);
+  assert.ok(Number.isNaN(round16(NaN)));
+});

@@ -1,0 +1,86 @@
+"""``deploy --engine mqtt``, ``join`` and ``serve``: what is written, and what is said when it cannot be."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from desketch.cli.app import main
+from desketch.integrations.mqtt import broker
+from desketch.integrations.mqtt.deploy import MqttPlan
+from desketch.tasks.config import RunConfig
+
+
+def said(capsys, monkeypatch, *arguments):
+    """Exit code and everything said by ``desketch ARGUMENTS``."""
+    monkeypatch.setattr(sys, "argv", ["desketch", *map(str, arguments)])
+    try:
+        main()
+        code = 0
+    except SystemExit as exit:
+        code = exit.code
+    out = capsys.readouterr()
+    return code, " ".join((out.out + out.err).split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["join", "mqtt://10.0.0.1:1883", "--client", "0"], "in the clear"),
+        (["join", "tcp://127.0.0.1", "--client", "0"], "expected mqtts://host:port"),
+        (["join", "mqtt://127.0.0.1"], "which client is this?"),
+        (["join", "mqtts://h", "--client", "0"], "asks for credentials"),
+        (["join", "mqtt://127.0.0.1", "--client", "40"], "client 40 of a run with 20"),
+        (["serve", "mqtts://h"], "asks for credentials"),
+        (["deploy", "x", "--engine", "smoke"], "--engine is flower or mqtt"),
+        (["deploy", "x", "--web", "8080"], "use it with --engine mqtt"),
+        (["deploy", "x", "--engine", "mqtt", "--host", "10.0.0.5"], "add --secure"),
+    ],
+)
+def test_a_slip_is_named(capsys, monkeypatch, tmp_path, arguments, words):
+    monkeypatch.chdir(tmp_path)
+    code, text = said(capsys, monkeypatch, *arguments)
+    assert code == 2
+    assert words in text
+
+
+def test_a_missing_broker_is_named_with_its_package(capsys, monkeypatch):
+    monkeypatch.setattr(broker, "find_tool", lambda name, advice: _missing(name, advice))
+    code, text = said(capsys, monkeypatch, "deploy", "--engine", "mqtt", "--try", "2")
+    assert code == 2
+    assert "apt-get install mosquitto" in text
+
+
+def _missing(name, advice):
+    from desketch.errors import RunError
+
+    raise RunError(f"{name} not found; {advice}")
+
+
+def test_a_deployment_is_written_with_a_folder_of_keys_for_each(capsys, monkeypatch, tmp_path):
+    folder = tmp_path / "my-run"
+    asked = ["--engine", "mqtt", "--clients", "2", "--host", "10.0.0.5", "--secure", "--web", "8084"]
+    code, text = said(capsys, monkeypatch, "deploy", folder, *asked)
+    assert code == 0, text
+    scripts = sorted(path.name for path in folder.glob("*.sh"))
+    assert scripts == ["1-broker.sh", "2-client-0.sh", "2-client-1.sh", "3-server.sh"]
+    assert sorted(path.name for path in (folder / "keys").iterdir()) == ["broker", "client-0", "client-1", "server"]
+    assert RunConfig.load(folder / "run.yaml").clients == 2
+    client = (folder / "2-client-1.sh").read_text()
+    assert "desketch join mqtts://10.0.0.5:8883 --config run.yaml" in client
+    assert "--credentials keys/client-1" in client
+    configuration = (folder / "broker" / "mosquitto.conf").read_text()
+    assert "protocol websockets" in configuration
+    assert "listener 8084\n" in configuration  # on every interface
+    access = (folder / "broker" / "access").read_text()
+    assert "pattern read d/%u/o" in access
+    assert "pattern write d/%u/r" in access
+
+
+def test_a_broker_in_the_clear_listens_on_loopback_only(tmp_path):
+    plan = MqttPlan(folder=tmp_path, config=RunConfig(clients=2), port=1883)
+    plan.write()
+    configuration = (tmp_path / "broker" / "mosquitto.conf").read_text()
+    assert "listener 1883 127.0.0.1\n" in configuration
+    assert "--client 1" in (tmp_path / "2-client-1.sh").read_text()

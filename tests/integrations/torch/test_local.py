@@ -1,0 +1,127 @@
+"""Ranks inside one process: the same rounds, bytes and losses as real gloo ranks; memories that deliver the rest."""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from desketch import Key, Wire
+from desketch.errors import RunError
+from desketch.integrations.torch import Dense, Signs, Sparse
+from desketch.integrations.torch.agreement import digest
+from desketch.integrations.torch.local import local_ranks, together
+from desketch.integrations.torch.methods import make
+from desketch.integrations.torch.round import HELLO_BYTES, exchange_update, report
+
+SIZES, W = [2000, 3001], 4
+WIRES = [Wire(compression=4), Dense(), Dense(codec="int4"), Sparse(share=0.05), Signs(), Signs(decay=0.5)]
+
+
+def methods(wire, *, moments=(1e-4, 1e-2)):
+    return [make(wire, sizes=SIZES, key=Key(1), momentum=0.9, moments=lambda: list(moments)) for _ in range(W)]
+
+
+def a_round(ranks, owners, t, deltas, theta=None):
+    theta = torch.zeros(3) if theta is None else theta
+
+    def one(exchange):
+        method = owners[exchange.rank]
+        return exchange_update(method, theta, report(method, t, deltas[exchange.rank].clone()), exchange)[0]
+
+    return together(ranks, one)
+
+
+def updates(seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(sum(SIZES), generator=generator) for _ in range(W)]
+
+
+@pytest.mark.parametrize("wire", WIRES, ids=str)
+def test_everyone_decodes_the_same_update_for_the_predicted_bytes(wire):
+    ranks, owners = local_ranks(W), methods(wire)
+    for t in range(2):
+        us = a_round(ranks, owners, t, updates(t))
+        assert all(torch.equal(us[0], u) for u in us)
+    sent = sum(one.sent for one in ranks) / W / 2
+    assert sent == pytest.approx(owners[0].round_bytes(W) + (W - 1) * HELLO_BYTES, rel=0.03)
+
+
+def test_what_signs_leave_out_is_delivered_later():
+    ranks, owners, deltas = local_ranks(W), methods(Signs()), updates()
+    mean, total, errors = sum(deltas) / W, torch.zeros(sum(SIZES)), []
+    for t in range(24):
+        total += a_round(ranks, owners, t, deltas)[0]
+        errors.append(float((total / (t + 1) - mean).norm() / mean.norm()))
+    assert errors[-1] < 0.12 < errors[0]
+    assert errors[-1] < 2.2 * errors[11] * 12 / 24  # falls as 1/t: nothing is lost, in either direction
+
+
+def test_without_its_memory_on_both_ways_something_is_lost():
+    for forgotten in ("own", "part"):
+        ranks, owners, deltas = local_ranks(W), methods(Signs()), updates()
+        mean, total = sum(deltas) / W, torch.zeros(sum(SIZES))
+        for t in range(24):
+            for method in owners:
+                method.feedback._memory.pop(forgotten, None)
+            total += a_round(ranks, owners, t, deltas)[0]
+        assert float((total / 24 - mean).norm() / mean.norm()) > 0.15
+
+
+def test_a_failed_round_moves_no_memory_and_ends_everybody():
+    ranks, owners, deltas = local_ranks(W), methods(Signs()), updates()
+    a_round(ranks, owners, 0, deltas)
+    before = {name: value.clone() for name, value in owners[0].state_dict().items()}
+
+    def die(exchange):
+        if exchange.rank == 2:
+            raise ValueError("gone")
+        return exchange.gather(b"here")
+
+    with pytest.raises(ValueError, match="gone"):
+        together(local_ranks(W), die)
+    with pytest.raises(RunError, match="differ in theta"):
+        together(
+            local_ranks(W),
+            lambda e: exchange_update(
+                owners[e.rank], torch.full((3,), float(e.rank)), report(owners[e.rank], 1, deltas[e.rank].clone()), e
+            ),
+        )
+    after = owners[0].state_dict()
+    assert set(before) == set(after) == {"own", "part"}
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+@pytest.mark.parametrize("n", [1, 4095, 4096, 10_000])
+def test_the_digest_sees_one_bit_and_a_move(n):
+    x = torch.randn(n, generator=torch.Generator().manual_seed(n))
+    y = x.clone()
+    y.view(torch.int32)[n // 2] ^= 1
+    assert digest(x) == digest(x.clone()) != digest(y)
+    if n > 1:
+        assert digest(x) != digest(x.roll(1))
+
+
+def test_the_in_process_engine_gives_the_losses_and_bytes_of_real_ranks(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[3] / "benchmarks"))
+    import lm_batched
+    import lm_ranks
+
+    draw = random.Random(3)
+    words = ["".join(draw.choices("abcdefgh", k=4)) for _ in range(20)]
+    (tmp_path / "text").write_text(" ".join(draw.choices(words, k=3000)))
+    shape = {"layers": 1, "width": 32, "context": 16, "batch": 4, "steps": 9, "lr": 3e-3, "warmup": 0.2, "windows": 64}
+    where = {"seed": 1, "link": None, "world": 2, "shards": "iid", "texts": [str(tmp_path / "text")]}
+    job = {"row": "signs:every=3", **where, **shape}
+    inside, outside = lm_batched.run(job, compiled=False), lm_ranks.run(job)
+    assert inside["d"] == outside["d"]
+    assert inside["rounds"] == outside["rounds"] == 3
+    # the ranks also compare their arguments, once
+    assert 0 < outside["bytes"] - inside["bytes"] < 4000
+    for part in ("validation", "test"):
+        assert inside[part] == pytest.approx(outside[part], abs=2e-3)
+    assert inside["validation"][0] < 3.0
+    assert "lm_bed" in sys.modules
