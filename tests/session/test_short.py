@@ -15,9 +15,9 @@ from desketch.wire import Wire
 
 @pytest.mark.parametrize("b", [848, 424])
 def test_an_ordinary_round_adds_thirteen_bytes_up_and_twelve_down(b):
-    session = parties.server(wire=Wire(b=b), known_weights=True)
     sizes = {c: float(len(parties.client_data(c).y)) for c in range(4)}
-    session = parties.ServerSession(session.agreement, parties.flat_model().flatten(), sizes=sizes)
+    deal = parties.agreement(wire=Wire(b=b), known_weights=True)
+    session = parties.ServerSession(deal, parties.flat_model().flatten(), sizes=sizes)
     nodes = {100 + c: parties.client(c) for c in range(4)}
     for party in nodes.values():
         party.trainer.channel = lambda agreement: agreement.channel(sizes=sizes)

@@ -17,7 +17,7 @@ from typing import Any
 from torch import Tensor
 
 from desketch.core.checkpoint import has_checkpoint, load_checkpoint, save_checkpoint
-from desketch.errors import BudgetError, WireError
+from desketch.errors import BudgetError, InputError, WireError
 from desketch.fed.channel import ServerStep, SketchChannel
 from desketch.fed.iterates import Average
 from desketch.fed.mechanism import Privacy
@@ -117,6 +117,10 @@ class ServerSession:
         sizes: Mapping[int, float] | None = None,
     ) -> None:
         """Serve the run of an agreement; ``sizes`` are the weights agreed on with clients, which none may exceed."""
+        if agreement.known_weights and not sizes:
+            raise InputError(
+                "the agreement says that every party knows the clients' weights; pass sizes={client: weight}"
+            )
         self.agreement, self.privacy, self.average = agreement, privacy, average or Average()
         self.identities = identities or Identities()
         self.spent_budget = False

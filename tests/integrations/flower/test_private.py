@@ -39,7 +39,9 @@ def parties(name, folder=None, **dp):
         settings["codec"] = "f32"
     settings["dp"] = {**settings["dp"], **dp}
     setup = prepare(RunConfig(**settings))
-    session = ServerSession(setup.agreement(), setup.model.flatten(), folder=folder, privacy=setup.privacy())
+    session = ServerSession(
+        setup.agreement(), setup.model.flatten(), folder=folder, privacy=setup.privacy(), sizes=setup.sizes
+    )
     nodes = {100 + c: ClientSession(c, ConfiguredTrainer(setup, c), MemoryStore()) for c in range(3)}
     return session, nodes
 
@@ -181,6 +183,7 @@ def test_an_old_round_is_not_answered_again(restarted, tmp_path):
 def test_other_weights_do_not_buy_a_second_release():
     session, nodes = parties("per-step")
     assert state(nodes[100].answer(session.order(100))) is State.TRAINED
+    session._digest = None
     session.server.replica.w.add_(1.0)  # a server that lies about w, and sends it whole
     session.clients[100], session.server.versions[0] = 0, -1
     for _ in range(3):
@@ -207,7 +210,7 @@ def test_another_agreement_does_not_buy_a_second_release(tmp_path):
     for dp in (PRIVATE["per-step"]["dp"] | {"noise_multiplier": 0.01}, None):  # Flower hands settings down from a run
         setup = prepare(RunConfig(**{**COMMON, "local_steps": 2, "dp": dp}))
         weak = ClientSession(0, ConfiguredTrainer(setup, 0), FolderStore(tmp_path))
-        server = ServerSession(setup.agreement(), setup.model.flatten(), privacy=setup.privacy())
+        server = ServerSession(setup.agreement(), setup.model.flatten(), privacy=setup.privacy(), sizes=setup.sizes)
         reply = read(weak.answer(server.order(300)))
         assert (reply.state, reply.frame) == (State.FAILED, None)
 
