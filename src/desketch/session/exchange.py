@@ -105,8 +105,8 @@ class Exchange:
         self._pending.pop(node, None)
         if outcome is Outcome.DONE:
             done.append(arrival)
-        if outcome is Outcome.AGAIN and arrival.error is not None and not may:
-            self._refuse(node, arrival.error)
+        if outcome is Outcome.AGAIN and not may:
+            self._refuse(node, arrival.error or f"it could not follow {_TRIES} orders in one round")
         return outcome is Outcome.AGAIN and may
 
     def _refuse(self, node: int, reason: str) -> Outcome:
