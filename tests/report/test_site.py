@@ -44,9 +44,10 @@ def site():
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_opens_clean(browser, site, page, width, scheme):
+    browser.open("about:blank")  # or the last page would keep its choice of colours for the next
+    browser.call("Storage.clearDataForOrigin", origin=site, storageTypes="all")
     browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
     browser.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 500)
-    browser.call("Storage.clearDataForOrigin", origin=site, storageTypes="all")  # a choice of the last page
     browser.open(f"{site}/{page}.html")
     assert [url for url in browser.requests() if not url.startswith((site, "data:", "blob:"))] == []
     assert browser.complaints() == []
