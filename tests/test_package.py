@@ -28,6 +28,8 @@ def test_exports_are_pinned():
         "__version__",
         "draw",
         "federate",
+        "join",
+        "serve",
     ]
     assert all(getattr(desketch, name) is not None for name in desketch.__all__)
     assert dir(desketch) == sorted(desketch.__all__)
