@@ -161,12 +161,12 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before_it(tmp_path: Path) -> 
 def test_a_kill_in_mid_checkpoint_leaves_the_last_one_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_checkpoint(tmp_path, {"w": torch.ones(3)}, t=1)
 
-    def killed(path: Path, data: bytes) -> None:
-        path.with_name(f".{path.name}.1.tmp").write_bytes(data[:9])
+    def killed(path: Path, tree: object) -> None:
+        path.with_name(f".{path.name}.1.tmp").write_bytes(b"\0" * 9)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("desketch.core.checkpoint.write_durably", killed)
+        patched.setattr("desketch.core.checkpoint.stream_tree", killed)
         with pytest.raises(KeyboardInterrupt):
             save_checkpoint(tmp_path, {"w": torch.zeros(3)}, t=2)
     assert torch.equal(load_checkpoint(tmp_path)["w"], torch.ones(3))

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from desketch import wire
+from desketch.core.vectors import norm
 from desketch.errors import ConfigError, InputError, PrivacyError, WireError
 from desketch.fed.aggregation import Aggregator
-from desketch.fed.auto_step import norm
 from desketch.fed.mechanism import SketchMechanism
 from desketch.fed.robust import Rule, rule_of
 from desketch.fed.update import Update

@@ -26,8 +26,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from desketch.core.vectors import dot, norm
 from desketch.errors import ConfigError
-from desketch.fed.auto_step import dot, norm
 from desketch.privacy.settings import PrivacySettings, SketchClip
 
 __all__ = ["BETA", "ClientMomentum", "along_last_step", "client_beta"]
