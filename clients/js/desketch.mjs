@@ -97,7 +97,7 @@ var Sha256 = class {
 };
 function sha256(...parts) {
   const hash = new Sha256();
-  for (const part of parts) hash.update(part);
+  for (const part2 of parts) hash.update(part2);
   return hash.digest();
 }
 
@@ -486,13 +486,13 @@ var Srht = class {
     for (let k = begin; k < end; k++) buffer[lo[k]] += signs[hi[k]] * x[k];
   }
   /** to[put + i] = sign(i) from[take + i] for n coordinates; sign number 0 belongs to coordinate `origin`. */
-  signed(from, take, to, put, n, origin = take) {
+  signed(from, take2, to, put, n, origin = take2) {
     const { signs } = this;
     const source = bitsOf(from);
     const target = bitsOf(to);
     for (let i = 0; i < n; i++) {
       const x = origin + i;
-      target[put + i] = source[take + i] ^ signs[x >>> 5] >>> (x & 31) << 31;
+      target[put + i] = source[take2 + i] ^ signs[x >>> 5] >>> (x & 31) << 31;
     }
   }
 };
@@ -570,11 +570,11 @@ function uint32(value) {
   return [value & 255, value >>> 8 & 255, value >>> 16 & 255, value >>> 24];
 }
 function concat(...parts) {
-  const out = new Uint8Array(parts.reduce((n, part) => n + part.length, 0));
+  const out = new Uint8Array(parts.reduce((n, part2) => n + part2.length, 0));
   let at = 0;
-  for (const part of parts) {
-    out.set(part, at);
-    at += part.length;
+  for (const part2 of parts) {
+    out.set(part2, at);
+    at += part2.length;
   }
   return out;
 }
@@ -587,6 +587,14 @@ function crc32(bytes) {
   let c = 4294967295;
   for (let i = 0; i < bytes.length; i++) c = c >>> 8 ^ CRC_TABLE[(c ^ bytes[i]) & 255];
   return ~c >>> 0;
+}
+function crc16(bytes) {
+  let c = 65535;
+  for (const byte of bytes) {
+    c ^= byte << 8;
+    for (let k = 0; k < 8; k++) c = c & 32768 ? (c << 1 ^ 4129) & 65535 : c << 1;
+  }
+  return c;
 }
 
 // src/rotation.ts
@@ -847,13 +855,18 @@ var FAMILY_CODES = {
 };
 var KINDS = ["update", "broadcast", "checkpoint", "peer"];
 function runId(name) {
-  const hash = sha256(new TextEncoder().encode(`desketch run v1\0${name}`));
+  const bytes = typeof name === "string" ? new TextEncoder().encode(name) : name;
+  const hash = sha256(new TextEncoder().encode("desketch run v1\0"), bytes);
   return new DataView(hash.buffer).getUint32(0, true);
 }
 function pack(expected, weight, payload) {
+  const body = concat(head(expected, weight, payload.length), payload);
+  return concat(body, uint32(crc32(body)));
+}
+function head(expected, weight, length) {
   const { run, round, family, d, b, codec, kind, key } = expected;
   const weighed = weightBytes(weight);
-  const head = [
+  return [
     MAGIC,
     VERSION << 4 | code(CODEC_CODES, codec),
     code(FAMILY_CODES, family) << 4 | KINDS.indexOf(kind) << 2 | weighed.length - 1,
@@ -863,10 +876,8 @@ function pack(expected, weight, payload) {
     ...varint(d),
     ...varint(b),
     ...weighed,
-    ...varint(payload.length)
+    ...varint(length)
   ];
-  const body = concat(head, payload);
-  return concat(body, uint32(crc32(body)));
 }
 function unpack(bytes) {
   const reader = new Reader(bytes);
@@ -983,8 +994,8 @@ function times2(x, c) {
 }
 function mix(x, a, y, b) {
   const keep = fround3(a);
-  const take = fround3(b);
-  for (let i = 0; i < x.length; i++) x[i] = fround3(x[i] * keep) + fround3(y[i] * take);
+  const take2 = fround3(b);
+  for (let i = 0; i < x.length; i++) x[i] = fround3(x[i] * keep) + fround3(y[i] * take2);
   return x;
 }
 var AutoStep = class {
@@ -1080,6 +1091,54 @@ function lengthRatio(u, p) {
   return length === 0 ? 0 : round16(norm(u) / length);
 }
 
+// src/short.ts
+var FLAG = 80;
+var LONG_CHECK = 8;
+var WEIGHT = 4;
+var LONG_FROM = 4096;
+function encodeShort(values, expected, weight, agreed, random) {
+  if (values.length !== expected.b) throw new RangeError(`${values.length} numbers for b = ${expected.b}`);
+  if (!values.every(Number.isFinite)) throw new RangeError("numbers that are not finite are never sent");
+  const payload = codecOf(expected).encode(values, expected, random);
+  const weighed = Math.fround(weight) === Math.fround(agreed) ? [] : weightBytes(weight);
+  const long = payload.length >= LONG_FROM ? LONG_CHECK : 0;
+  const flag = FLAG | long | (weighed.length > 0 ? WEIGHT | weighed.length - 1 : 0);
+  return concat([flag, expected.round % 256, ...check2(expected, weight, payload)], weighed, payload);
+}
+function decodeShort(bytes, expected, agreed) {
+  if (bytes.length < 2) throw new Refused("frame length", `frame length: ${bytes.length} bytes do not hold a frame`);
+  const flag = bytes[0];
+  const sent = (flag & WEIGHT) !== 0;
+  if (flag >> 4 !== FLAG >> 4 || !sent && flag & 3) throw new Refused("flag", `flag: got ${flag}; this is no short frame`);
+  if (bytes[1] !== expected.round % 256) {
+    throw new Refused("round", `round: got one that ends in ${bytes[1]}, expected ${expected.round}`);
+  }
+  const long = (flag & LONG_CHECK) !== 0;
+  const at = long ? 6 : 4;
+  const length = sent ? (flag & 3) + 1 : 0;
+  if (bytes.length < at + length) throw cutShort(sent ? "weight" : "frame length");
+  const weight = sent ? readWeight(bytes.subarray(at, at + length)) : agreed;
+  const payload = bytes.subarray(at + length);
+  const codec = codecOf(expected);
+  if (payload.length !== codec.size(expected.b)) {
+    throw new Refused("payload length", `payload length: got ${payload.length} bytes, expected ${codec.size(expected.b)}`);
+  }
+  if (long !== payload.length >= LONG_FROM) throw new Refused("flag", "flag: a check of another size");
+  if (sent && weight === Math.fround(agreed)) throw new Refused("weight", "weight: sent though it is the agreed one");
+  const right = check2(expected, weight, payload);
+  if (right.some((byte, i) => bytes[2 + i] !== byte)) {
+    throw new Refused("check", "check: damaged on the way, or of another run, key, round, d, b, codec, kind or weight");
+  }
+  return { weight, values: codec.decode(payload, expected) };
+}
+var cutShort = (field) => new Refused(field, `${field}: cut short`);
+function check2(expected, weight, payload) {
+  const full = concat(head(expected, weight, payload.length), payload);
+  if (payload.length >= LONG_FROM) return uint32(crc32(full));
+  const crc = crc16(full);
+  return [crc & 255, crc >> 8];
+}
+
 // src/replica.ts
 var LARGEST_KEPT = 1e30;
 function headerOf({ run, family, d, b, key, down }, t) {
@@ -1100,14 +1159,16 @@ var Replica = class {
   /** Why nothing may be computed from this replica any more. */
   broken;
   drawn;
-  /** Apply round t's broadcast; undefined is a round without an update. */
+  /** Apply round t's broadcast, a full or a short frame; undefined is a round without an update. */
   apply(t, broadcast) {
     if (this.broken !== void 0) throw new Refused("replica", `replica: ${this.broken}`);
     if (t !== this.version + 1) {
       throw new Refused("round", `round: this replica has version ${this.version}, got round ${t}; ask to catch up`);
     }
     if (broadcast !== void 0) {
-      const { values } = decode(broadcast, headerOf(this.wire, t));
+      const expected = headerOf(this.wire, t);
+      const full = broadcast[0] === MAGIC;
+      const { values } = full ? decode(broadcast, expected) : decodeShort(broadcast, expected, 1);
       const u = this.sketchAt(t).desketch(values);
       this.optimizer.apply(this.w, { u, norm: norm(values), b: this.wire.b });
       this.checkNumbers(t);
@@ -1225,11 +1286,11 @@ function shuffles(key, n, length) {
   const out = new Uint32Array(epochs * n);
   for (let epoch = 0; epoch < epochs; epoch++) {
     const words = key.stream(epoch).words(n);
-    const part = out.subarray(epoch * n, (epoch + 1) * n);
+    const part2 = out.subarray(epoch * n, (epoch + 1) * n);
     for (let i = 0; i < n; i++) {
       const j = Math.floor(words[i] / 2 ** 32 * (i + 1));
-      part[i] = part[j];
-      part[j] = i;
+      part2[i] = part2[j];
+      part2[j] = i;
     }
   }
   return out.subarray(0, length);
@@ -1254,8 +1315,8 @@ var Client = class {
   settings;
   /** Mean loss of the local steps of the last update. */
   loss = NaN;
-  /** The frame of this client's update of round t = version + 1. */
-  update() {
+  /** The frame, full or short, of this client's update of round t = version + 1. */
+  update(short = false) {
     const { replica, settings } = this;
     if (replica.broken !== void 0) throw new Refused("replica", `replica: ${replica.broken}; nothing is sent`);
     const t = replica.version + 1;
@@ -1266,9 +1327,310 @@ var Client = class {
     }
     this.loss = loss2;
     const header = { ...headerOf(replica.wire, t), kind: "update", codec: settings.up };
-    return encode(replica.sketchAt(t).sketch(delta), header, settings.examples.y.length, settings.random);
+    const sketch = replica.sketchAt(t).sketch(delta);
+    const weight = settings.examples.y.length;
+    if (!short) return encode(sketch, header, weight, settings.random);
+    return encodeShort(sketch, header, weight, settings.knownWeight ? weight : 1, settings.random);
   }
 };
+
+// src/checkpoint.ts
+function loadCheckpoint(replica, blob) {
+  const { state, vectors } = read(blob);
+  const { optimizer } = replica;
+  const given = state.optimizer;
+  const w = vectors.get("w");
+  if (w?.length !== replica.wire.d) refuse2(`w has ${w?.length ?? "no"} numbers, the run has d = ${replica.wire.d}`);
+  if (given?.name !== optimizer.name) refuse2(`the server optimiser is ${given?.name}, not ${optimizer.name}`);
+  if (given.auto === null !== (optimizer.auto === void 0)) refuse2("one of both has an automatic step");
+  const kept = {};
+  for (const [path, numbers] of vectors) {
+    if (!numbers.every((x) => Math.abs(x) <= 1e30)) refuse2(`${path} holds a number that is not finite, or above 1e30`);
+    const name = path.split("/").pop();
+    if (path === "w" || name === "floor") continue;
+    if (numbers.length !== replica.wire.d) refuse2(`${path} has ${numbers.length} numbers, not ${replica.wire.d}`);
+    kept[name] = numbers;
+  }
+  for (const x of [state.version, given.t]) if (!Number.isSafeInteger(x) || x < 0) refuse2(`${x} is no version`);
+  for (const x of [given.eta, given.unit]) if (!(x >= 0 && x <= 1e30)) refuse2(`${x} is no step`);
+  replica.w.set(w);
+  replica.version = state.version;
+  replica.broken = void 0;
+  optimizer.t = given.t;
+  optimizer.unit = given.unit;
+  optimizer.eta = given.eta;
+  optimizer.vectors = kept;
+  optimizer.floor = Math.max(vectors.get("optimizer/tensors/floor")?.[0] ?? 0, Math.fround(1e-30));
+  if (optimizer.auto) {
+    optimizer.auto.eta = given.auto.eta;
+    optimizer.auto.bound = given.auto.bound ?? Infinity;
+  }
+}
+function refuse2(what) {
+  throw new Refused("checkpoint", `checkpoint: ${what}; it is of another model or run`);
+}
+function read(blob) {
+  const view = new DataView(blob.buffer, blob.byteOffset, blob.length);
+  const length = blob.length < 8 ? Infinity : Number(view.getBigUint64(0, true));
+  if (length > blob.length - 8) refuse2("its header is cut short");
+  try {
+    const header = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(blob.subarray(8, 8 + length)));
+    const data = blob.subarray(8 + length);
+    const vectors = /* @__PURE__ */ new Map();
+    for (const [path, entry] of Object.entries(header)) {
+      if (path === "__metadata__") continue;
+      const [from, to] = entry.data_offsets;
+      const size = entry.shape.reduce((n, m) => n * m, 1);
+      if (entry.dtype !== "F32" || to - from !== 4 * size || to > data.length) refuse2(`${path} is no vector of float32`);
+      vectors.set(path, new Float32Array(data.slice(from, to).buffer));
+    }
+    return { state: JSON.parse(header.__metadata__.state), vectors };
+  } catch (error) {
+    if (error instanceof Refused) throw error;
+    return refuse2("it cannot be read");
+  }
+}
+
+// src/messages.ts
+var SESSION = Key.fromSeed(new TextEncoder().encode("desketch session v2"));
+var TRAIN = 1;
+var AGREEMENT = 2;
+var CHECKPOINT = 4;
+var BROADCASTS = 8;
+var TOKEN = 128;
+var HALF = 16;
+var STATES = { trained: 0, current: 1, behind: 2, unknown: 3, failed: 4 };
+function part(run, d, round, kind) {
+  return { run, d, round, kind, b: 1, family: "none", codec: "opaque", key: SESSION };
+}
+function readOrder(bytes) {
+  const frames = [];
+  for (let at = 0; at < bytes.length; at += frames[frames.length - 1].length) frames.push(take(bytes.subarray(at)));
+  const [first, ...rest] = frames;
+  if (first === void 0) throw new Refused("frame length", "frame length: an empty message");
+  const { run, d, round } = first.header;
+  frames.forEach(({ header }, i) => check(header, part(run, d, round, i === 0 ? "broadcast" : "checkpoint")));
+  const reader = new Reader(first.payload);
+  const flags = reader.byte("order");
+  const [since, upto] = [reader.uint32("order"), reader.uint32("order")];
+  const half = reader.take(HALF, "order");
+  if (reader.left > 0 || flags > 15) throw new Refused("order", "order: an unknown flag, or bytes too many");
+  if (since > upto || upto >= round) throw new Refused("order", `order: since ${since}, upto ${upto}, round ${round}`);
+  const next = (flag) => {
+    if (!(flags & flag)) return void 0;
+    const found = rest.shift();
+    if (found === void 0) throw new Refused("order", "order: a part that is announced is missing");
+    return found.payload;
+  };
+  const agreement = next(AGREEMENT);
+  const checkpoint = next(CHECKPOINT);
+  const broadcasts = readBroadcasts(next(BROADCASTS), since, upto);
+  if (rest.length > 0) throw new Refused("order", "order: a part that is not announced");
+  return {
+    run,
+    d,
+    round,
+    train: (flags & TRAIN) !== 0,
+    since,
+    upto,
+    half,
+    broadcasts,
+    ...agreement && { agreement },
+    ...checkpoint && { checkpoint }
+  };
+}
+function take(bytes) {
+  const frame = unpack(bytes);
+  open(bytes.subarray(0, frame.length), { ...frame.header, key: SESSION });
+  if (frame.header.weight !== 1) throw new Refused("weight", `weight: got ${frame.header.weight}, expected 1`);
+  return frame;
+}
+function readBroadcasts(payload, since, upto) {
+  const out = [];
+  const reader = new Reader(payload ?? new Uint8Array(0));
+  for (let t = since; reader.left > 0; ) {
+    const step2 = reader.varint("broadcasts");
+    t += step2;
+    if (step2 === 0 || t > upto) throw new Refused("broadcasts", `broadcasts: round ${t} is not after the last, up to ${upto}`);
+    out.push({ t, frame: reader.take(reader.varint("broadcasts"), "broadcasts") });
+  }
+  if (payload !== void 0 && out.length === 0) throw new Refused("broadcasts", "broadcasts: announced, but there are none");
+  return out;
+}
+function writeReply(order, status, update = new Uint8Array(0)) {
+  return concat(statusFrame(order, status), update);
+}
+function statusFrame({ run, d, round }, status) {
+  const seconds = new Uint8Array(new Float32Array([status.seconds]).buffer);
+  const reason = new TextEncoder().encode(status.reason).subarray(0, 1e3);
+  const state = STATES[status.state] | (status.token ? TOKEN : 0);
+  const payload = concat(
+    [state],
+    uint32(status.client),
+    uint32(status.version >>> 0),
+    status.half,
+    seconds,
+    status.token ?? [],
+    reason
+  );
+  return pack(part(run, d, round, "update"), 1, payload);
+}
+function orderFrame(order) {
+  const payload = concat([order.train ? TRAIN : 0], uint32(order.since), uint32(order.upto), order.half);
+  return pack(part(order.run, order.d, order.round, "broadcast"), 1, payload);
+}
+var crcBytes = (bytes) => [crc16(bytes) & 255, crc16(bytes) >> 8];
+function readShortOrder(bytes, version) {
+  if (bytes.length < 4) throw new Refused("frame length", "frame length: a short order has at least 4 bytes");
+  const broadcast = bytes.subarray(4);
+  const follows = (bytes[0] & 2) !== 0;
+  if (bytes[0] >> 2 !== 96 >> 2 || follows !== broadcast.length > 0) throw new Refused("flag", `flag: got ${bytes[0]}`);
+  const off = (bytes[1] - (version + 1 & 255) + 384) % 256;
+  const round = Math.max(version + 1 + off - 128, bytes[1]);
+  return { round, train: (bytes[0] & 1) !== 0, ...follows && { broadcast } };
+}
+function shortOrderHolds(bytes, order) {
+  const right = crcBytes(concat(orderFrame(order), bytes.subarray(4)));
+  return bytes[2] === right[0] && bytes[3] === right[1];
+}
+function writeShortReply(order, status, update) {
+  const after = update === void 0 ? new Uint8Array(0) : concat([secondsCode(status.seconds)], update);
+  const right = crcBytes(concat(statusFrame(order, { ...status, seconds: 0 }), after));
+  return concat([update === void 0 ? 113 : 112, order.round % 256, ...right], after);
+}
+var cannotFollow = (round) => Uint8Array.of(115, round & 255);
+function secondsCode(seconds) {
+  return seconds < 1e-4 ? 0 : Math.min(255, Math.round(1 + 8 * Math.log2(seconds / 1e-4)));
+}
+
+// src/session.ts
+var FULL = 222;
+var NOTHING = new Uint8Array(16);
+var Session = class {
+  constructor(settings) {
+    this.settings = settings;
+  }
+  settings;
+  joined;
+  last;
+  get client() {
+    return this.joined?.client;
+  }
+  /** The reply to one order. */
+  answer(bytes) {
+    return bytes[0] === FULL ? this.full(readOrder(bytes)) : this.short(bytes);
+  }
+  full(order) {
+    const reply = (state, reason = "", update, seconds = 0) => {
+      const token = order.agreement ? { token: this.settings.token } : {};
+      return writeReply(order, { ...this.status(state, reason, seconds), ...token }, update);
+    };
+    try {
+      if (this.joined?.run !== order.run) {
+        if (order.agreement === void 0) return reply("unknown");
+        this.begin(order, order.agreement);
+      }
+      if (!this.follow(order)) return reply("behind");
+      if (!order.train) return reply("current");
+      const { update, seconds } = this.train(order.round);
+      return reply("trained", "", update, seconds);
+    } catch (error) {
+      if (!(error instanceof Refused || error instanceof RangeError)) throw error;
+      return reply("failed", error.message);
+    }
+  }
+  begin(order, agreement) {
+    if (runId(agreement) !== order.run) throw new Refused("run", "run: the agreement is of another run than the order");
+    const facts = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(agreement));
+    const joined = this.settings.join(facts, order.run);
+    if (joined.client.replica.wire.d !== order.d) throw new Refused("d", "d: the order and the agreement differ");
+    this.joined = { ...joined, run: order.run, d: order.d };
+    this.last = void 0;
+  }
+  /** Bring the replica to the order's version; false if this client cannot get there. */
+  follow(order) {
+    const joined = this.joined;
+    const { replica } = joined.client;
+    if (order.checkpoint !== void 0) {
+      loadCheckpoint(replica, order.checkpoint);
+      joined.unborn = false;
+    } else if (!joined.unborn && order.since <= replica.version && replica.version <= order.upto) {
+      for (const { t, frame } of order.broadcasts) {
+        if (t <= replica.version) continue;
+        replica.version = t - 1;
+        replica.apply(t, frame);
+      }
+      replica.version = order.upto;
+    }
+    if (joined.unborn || replica.version !== order.upto) return false;
+    if (hex(order.half) === hex(this.half())) return true;
+    joined.unborn = true;
+    return false;
+  }
+  short(bytes) {
+    const joined = this.joined;
+    if (joined === void 0 || joined.unborn) return cannotFollow(bytes[1] ?? 0);
+    const { replica } = joined.client;
+    const { round, train, broadcast } = readShortOrder(bytes, replica.version);
+    if (broadcast !== void 0 && replica.version === round - 2) replica.apply(round - 1, broadcast);
+    const upto = round - 1;
+    const broadcasts = broadcast === void 0 ? [] : [{ t: upto, frame: broadcast }];
+    const order = { run: joined.run, d: joined.d, round, train, since: upto - broadcasts.length, upto, half: this.half(), broadcasts };
+    if (replica.version !== upto || !shortOrderHolds(bytes, order)) return cannotFollow(round);
+    if (!train) return writeShortReply(order, this.status("current"));
+    try {
+      const { update, seconds } = this.train(round);
+      return writeShortReply(order, this.status("trained", "", seconds), update);
+    } catch (error) {
+      if (!(error instanceof Refused || error instanceof RangeError)) throw error;
+      return writeReply(order, this.status("failed", error.message));
+    }
+  }
+  /** The update of this round; the same round at the same w gives the same bytes again. */
+  train(round) {
+    const half = hex(this.half());
+    if (this.last?.round !== round || this.last.half !== half) {
+      const start = this.settings.now();
+      const update = this.joined.client.update(true);
+      this.last = { round, half, update, seconds: this.settings.now() - start };
+    }
+    return this.last;
+  }
+  status(state, reason = "", seconds = 0) {
+    const known = this.joined !== void 0 && !this.joined.unborn;
+    const version = known ? this.joined.client.replica.version : -1;
+    return { state, client: this.settings.client, version, half: known ? this.half() : NOTHING, seconds, reason };
+  }
+  half() {
+    const digest2 = this.joined.client.replica.digest();
+    return Uint8Array.from({ length: 16 }, (_, i) => parseInt(digest2.slice(2 * i, 2 * i + 2), 16));
+  }
+};
+var hex = (bytes) => Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+
+// src/agreement.ts
+function replicaOf(agreement, run) {
+  const { seed, shapes, wire, optimizer, eta_global, client_momentum } = agreement;
+  if (client_momentum > 0) throw new Refused("client_momentum", "client_momentum: this client sends plain updates only");
+  const d = shapes.reduce((sum, shape) => sum + shape.reduce((n, m) => n * m, 1), 0);
+  const beta = agreement.beta ?? (eta_global === "auto" ? 0.5 : 0.9);
+  return new Replica(
+    new Float32Array(d),
+    { run, key: Key.fromSeed(seed), family: wire.family, options: wire.options, d, b: wire.b, down: wire.codec_down },
+    new ServerOptimizer(optimizer, eta_global, beta)
+  );
+}
+function networkOfShapes(shapes, activation) {
+  const widths = [shapes[0]?.[1] ?? 0];
+  for (let i = 0; i < shapes.length; i += 2) {
+    const [matrix, bias] = [shapes[i], shapes[i + 1]];
+    if (matrix?.length !== 2 || bias?.length !== 1 || matrix[1] !== widths[i / 2] || bias[0] !== matrix[0]) {
+      throw new Refused("shapes", "shapes: this client trains networks of plain layers, a matrix and a bias each");
+    }
+    widths.push(matrix[0]);
+  }
+  return { widths, activation };
+}
 export {
   CODECS,
   Client,
@@ -1276,27 +1638,42 @@ export {
   Refused,
   Replica,
   Rotation,
+  STATES,
   ServerOptimizer,
+  Session,
   Sha256,
   Stream,
   buckets,
+  cannotFollow,
   check,
+  crc16,
   crc32,
   decode,
+  decodeShort,
   dimension,
   draw,
   encode,
+  encodeShort,
   hadamard,
   headerOf,
+  loadCheckpoint,
   localUpdate,
   loss,
   networkOf,
+  networkOfShapes,
   open,
   pack,
+  readOrder,
+  readShortOrder,
+  replicaOf,
   round16,
   runId,
+  secondsCode,
   sha256,
+  shortOrderHolds,
   signBits,
   subset,
-  unpack
+  unpack,
+  writeReply,
+  writeShortReply
 };

@@ -5,6 +5,7 @@ import { Refused } from "./errors.ts";
 import { encode } from "./frame.ts";
 import type { Key } from "./key.ts";
 import { headerOf, type Replica } from "./replica.ts";
+import { encodeShort } from "./short.ts";
 import { dimension, type Examples, localUpdate, type LocalWork, type Network } from "./train.ts";
 
 export interface ClientSettings {
@@ -15,6 +16,8 @@ export interface ClientSettings {
   up: string;
   /** Whose streams order the examples; never the run's public key. */
   own: Key;
+  /** Whether the server knows the weight of this client, so that it need not travel. */
+  knownWeight?: boolean;
   /** For rounding and salts: the platform's own randomness. */
   random: Random;
 }
@@ -38,8 +41,8 @@ export class Client {
     }
   }
 
-  /** The frame of this client's update of round t = version + 1. */
-  update(): Uint8Array {
+  /** The frame, full or short, of this client's update of round t = version + 1. */
+  update(short = false): Uint8Array {
     const { replica, settings } = this;
     if (replica.broken !== undefined) throw new Refused("replica", `replica: ${replica.broken}; nothing is sent`);
     const t = replica.version + 1;
@@ -50,6 +53,9 @@ export class Client {
     }
     this.loss = loss;
     const header = { ...headerOf(replica.wire, t), kind: "update", codec: settings.up };
-    return encode(replica.sketchAt(t).sketch(delta), header, settings.examples.y.length, settings.random);
+    const sketch = replica.sketchAt(t).sketch(delta);
+    const weight = settings.examples.y.length;
+    if (!short) return encode(sketch, header, weight, settings.random);
+    return encodeShort(sketch, header, weight, settings.knownWeight ? weight : 1, settings.random);
   }
 }

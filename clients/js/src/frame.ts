@@ -6,7 +6,7 @@ import { Refused } from "./errors.ts";
 import type { Key } from "./key.ts";
 import { sha256 } from "./sha256.ts";
 
-const MAGIC = 0xde;
+export const MAGIC = 0xde;
 const VERSION = 2;
 const CODEC_CODES: Record<string, number> = { f32: 0, f16: 1, int8: 2, int4: 3, sign1: 4, opaque: 15 };
 const FAMILY_CODES: Record<string, number> = {
@@ -41,24 +41,29 @@ export interface Frame {
 }
 
 /** The id of the run of this name. */
-export function runId(name: string): number {
-  const hash = sha256(new TextEncoder().encode(`desketch run v1\0${name}`));
+export function runId(name: string | Uint8Array): number {
+  const bytes = typeof name === "string" ? new TextEncoder().encode(name) : name;
+  const hash = sha256(new TextEncoder().encode("desketch run v1\0"), bytes);
   return new DataView(hash.buffer).getUint32(0, true);
 }
 
 /** A frame of this payload. */
 export function pack(expected: Expected, weight: number, payload: Uint8Array): Uint8Array {
+  const body = concat(head(expected, weight, payload.length), payload);
+  return concat(body, uint32(crc32(body)));
+}
+
+/** A frame's bytes from the magic to the payload length. */
+export function head(expected: Expected, weight: number, length: number): number[] {
   const { run, round, family, d, b, codec, kind, key } = expected;
   const weighed = weightBytes(weight);
-  const head = [
+  return [
     MAGIC,
     (VERSION << 4) | code(CODEC_CODES, codec),
     (code(FAMILY_CODES, family) << 4) | (KINDS.indexOf(kind) << 2) | (weighed.length - 1),
     ...uint32(run), ...uint32(key.fingerprint), ...varint(round), ...varint(d), ...varint(b), ...weighed,
-    ...varint(payload.length),
+    ...varint(length),
   ];
-  const body = concat(head, payload);
-  return concat(body, uint32(crc32(body)));
 }
 
 /** The frame at the beginning of these bytes; what follows it is left alone, and nothing is expected of it yet. */
@@ -111,7 +116,7 @@ export function encode(values: Float32Array, expected: Expected, weight: number,
   return pack(expected, weight, codecOf(expected).encode(values, expected, random));
 }
 
-function codecOf({ codec }: Expected): Codec {
+export function codecOf({ codec }: Expected): Codec {
   if (CODECS[codec] === undefined) throw new RangeError(`no codec ${codec}; there are ${Object.keys(CODECS).join(", ")}`);
   return CODECS[codec];
 }
@@ -127,7 +132,7 @@ export function check(header: Header, expected: Expected): void {
 }
 
 /** Big-endian float32 without its trailing zero bytes. */
-function weightBytes(weight: number): number[] {
+export function weightBytes(weight: number): number[] {
   const view = new DataView(new ArrayBuffer(4));
   view.setFloat32(0, weight);
   const rounded = view.getFloat32(0);
@@ -137,7 +142,7 @@ function weightBytes(weight: number): number[] {
   return out;
 }
 
-function readWeight(bytes: Uint8Array): number {
+export function readWeight(bytes: Uint8Array): number {
   const view = new DataView(new ArrayBuffer(4));
   bytes.forEach((byte, i) => view.setUint8(i, byte));
   const weight = view.getFloat32(0);

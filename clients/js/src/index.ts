@@ -5,7 +5,7 @@ export { Stream } from "./philox.ts";
 export { buckets, signBits, subset } from "./hashes.ts";
 export { hadamard } from "./hadamard.ts";
 export { draw, type Family, type FamilyOptions, type Sketch } from "./sketch.ts";
-export { crc32 } from "./bytes.ts";
+export { crc16, crc32 } from "./bytes.ts";
 export { CODECS, type Codec, type Context, type Random } from "./codecs.ts";
 export { Rotation } from "./rotation.ts";
 export { check, decode, encode, type Expected, type Frame, type Header, open, pack, runId, unpack } from "./frame.ts";
@@ -13,3 +13,8 @@ export { type Eta, round16, ServerOptimizer, type Update } from "./optimizers.ts
 export { headerOf, Replica, type Wire } from "./replica.ts";
 export { dimension, type Examples, localUpdate, type LocalWork, loss, type Network, networkOf } from "./train.ts";
 export { Client, type ClientSettings } from "./client.ts";
+export { decodeShort, encodeShort } from "./short.ts";
+export { loadCheckpoint } from "./checkpoint.ts";
+export * from "./messages.ts";
+export { type Joined, Session, type SessionSettings } from "./session.ts";
+export { type Agreement, networkOfShapes, replicaOf } from "./agreement.ts";

@@ -2,10 +2,11 @@
 
 import { CODECS } from "./codecs.ts";
 import { Refused } from "./errors.ts";
-import { decode, type Expected } from "./frame.ts";
+import { decode, type Expected, MAGIC } from "./frame.ts";
 import type { Key } from "./key.ts";
 import { norm, ServerOptimizer } from "./optimizers.ts";
 import { sha256 } from "./sha256.ts";
+import { decodeShort } from "./short.ts";
 import { draw, type FamilyOptions, type Sketch } from "./sketch.ts";
 
 const LARGEST_KEPT = 1e30;
@@ -44,14 +45,16 @@ export class Replica {
     this.w = w0.slice();
   }
 
-  /** Apply round t's broadcast; undefined is a round without an update. */
+  /** Apply round t's broadcast, a full or a short frame; undefined is a round without an update. */
   apply(t: number, broadcast: Uint8Array | undefined): void {
     if (this.broken !== undefined) throw new Refused("replica", `replica: ${this.broken}`);
     if (t !== this.version + 1) {
       throw new Refused("round", `round: this replica has version ${this.version}, got round ${t}; ask to catch up`);
     }
     if (broadcast !== undefined) {
-      const { values } = decode(broadcast, headerOf(this.wire, t));
+      const expected = headerOf(this.wire, t);
+      const full = broadcast[0] === MAGIC;
+      const { values } = full ? decode(broadcast, expected) : decodeShort(broadcast, expected, 1);
       const u = this.sketchAt(t).desketch(values);
       this.optimizer.apply(this.w, { u, norm: norm(values), b: this.wire.b });
       this.checkNumbers(t);
