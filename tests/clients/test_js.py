@@ -125,7 +125,7 @@ def answer(header: Header, frame: bytes) -> dict[str, object]:
         got, values = decode(frame, header)
     except WireError as error:
         return {"refused": str(error).split(":")[0]}
-    return {"weight": got.weight, "values": (values + np.float32(0)).tobytes().hex()}
+    return {"weight": np.float32(got.weight).tobytes().hex(), "values": (values + np.float32(0)).tobytes().hex()}
 
 
 def differ(ask, seed: int, n: int) -> None:
