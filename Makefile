@@ -11,7 +11,7 @@ PINS   := -c $(VENV)/constraints.txt
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow mutants sanitize clang fuzz check format bench docs js clean
+.PHONY: help setup demo test test-slow mutants sanitize clang fuzz check format bench docs site notebooks wheel js clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 12
@@ -67,6 +67,15 @@ docs: $(STAMP)  ## regenerate the tables of README and docs from benchmarks/resu
 	$(BIN)/python docs/settings.py
 	$(BIN)/python docs/generate.py
 	$(BIN)/python docs/figures.py
+
+site: docs  ## build the documentation site into build/site/html: strict, and without a network
+	$(BIN)/python docs/site.py
+
+notebooks: $(STAMP)  ## run the notebooks of docs/notebooks and write their pages (about 5 minutes)
+	$(BIN)/python docs/execute.py
+
+wheel: $(STAMP)  ## an sdist and a wheel for this machine in dist/
+	$(BIN)/python -m build --no-isolation
 
 js: clients/js/node_modules/.ready  ## type-check and build the JavaScript client (needs Node 20 and npm)
 	cd clients/js && npm run build

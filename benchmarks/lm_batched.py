@@ -83,10 +83,10 @@ class Outer:
         self.workers, sizes = workers, workers.flat.sizes
         if name == "auto":
             choice = choose(settings.pop("budget"), steps=job["steps"], sizes=sizes, ranks=job["world"])
-            self.wire, self.every = choice.wire, choice.every
+            self.wire, self.every, lr, momentum = choice.wire, choice.every, choice.outer_lr, choice.outer_momentum
         else:
             self.wire, self.every = wire_of(name, settings), settings.pop("every", 20)
-        lr, momentum = defaults(self.wire)
+            lr, momentum = defaults(self.wire)
         lr, momentum = settings.pop("outer_lr", lr), settings.pop("outer_momentum", momentum)
         weighted = settings.pop("weights", "auto") == "auto"
         if settings:
@@ -203,6 +203,7 @@ def run(job: dict[str, Any], *, compiled: bool = True) -> dict[str, Any]:
         "bytes": round(sent(job["steps"])),
         "d": d,
         "rounds": outer.round if outer else 0,
+        **({"outer_lr": outer.nesterov.lr, "outer_momentum": outer.nesterov.momentum} if outer else {}),
         "cpu_seconds": [round(cpu, 1)],
         "outer_cpu_seconds": [round(outer.seconds, 1)] if outer else [0.0],
         "curve": curve,

@@ -74,6 +74,7 @@ def worker(job: dict[str, Any]) -> None:
     report = {
         "bytes": sum(stats),
         "rounds": outer.round if outer is not None else 0,
+        "outer": {"outer_lr": outer.nesterov.lr, "outer_momentum": outer.nesterov.momentum} if outer else {},
         "validation": evaluate(model, cut, "validation", job),
         "test": evaluate(model, cut, "test", job),
         "cpu_seconds": round(cpu, 2),
@@ -138,6 +139,7 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
         **({"interface_bytes": round(sum(interface) / len(interface))} if interface else {}),
         "d": reports[0]["d"],
         "rounds": reports[0]["rounds"],
+        **reports[0]["outer"],
         "cpu_seconds": [r["cpu_seconds"] for r in reports],
         "curve": reports[0]["curve"],
     }

@@ -1,8 +1,9 @@
 """A bed of thin wires on one machine: network namespaces on a bridge, each link shaped both ways by a token bucket.
 
 Needs root, ``ip`` and ``tc`` (iproute2).  Every host i lives in its own namespace with the address ``10.77.0.(i+1)``;
-its uplink is shaped in the namespace and its downlink on the bridge's side, with a burst of 16 kB (a large burst
-flatters short messages).  No traffic leaves the machine: the bridge has no address and no other port.
+its uplink is shaped in the namespace and its downlink on the bridge's side, with a burst of 16 kB, or of 2 kB where
+messages are so short that 16 kB would hide the link.  No traffic leaves the machine: the bridge has no address and no
+other port.
 """
 
 from __future__ import annotations
@@ -56,8 +57,11 @@ def missing() -> str | None:
 
 
 @contextmanager
-def bed(hosts: int, rate: str | None) -> Iterator[list[Host]]:
-    """Yield ``hosts`` namespaces whose links run at ``rate`` (as ``tc`` writes it: "20mbit"), or unshaped for None."""
+def bed(hosts: int, rate: str | None, *, burst: str = BURST, latency: str = LATENCY) -> Iterator[list[Host]]:
+    """Yield ``hosts`` namespaces whose links run at ``rate`` (as ``tc`` writes it: "20mbit"), or unshaped for None.
+
+    ``latency`` is how long a packet may wait for the link before it is dropped.
+    """
     tag = f"dsk{os.getpid() % 100000}{next(_SERIAL)}"  # a deleted namespace lets go of its names only later
     made = [Host(f"{tag}-{i}", f"{tag}e{i}", f"10.77.0.{i + 1}") for i in range(hosts)]
     bridge = f"{tag}b"
@@ -74,7 +78,7 @@ def bed(hosts: int, rate: str | None) -> Iterator[list[Host]]:
             _run(*host.command(["ip", "link", "set", "lo", "up"]))
             _run(*host.command(["ip", "link", "set", host.interface, "up"]))
             if rate is not None:
-                shape = ["root", "tbf", "rate", rate, "burst", BURST, "latency", LATENCY]
+                shape = ["root", "tbf", "rate", rate, "burst", burst, "latency", latency]
                 _run("tc", "qdisc", "add", "dev", outside, *shape)
                 _run(*host.command(["tc", "qdisc", "add", "dev", host.interface, *shape]))
         yield made

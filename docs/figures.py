@@ -1,4 +1,4 @@
-"""Draw the README's picture from ``benchmarks/results/bytes_to_accuracy.json`` (part of ``make docs``)."""
+"""Draw the pictures of README and docs from ``benchmarks/results/*.json`` (part of ``make docs``)."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCE = ROOT / "benchmarks" / "results" / "bytes_to_accuracy.json"
-TARGET = ROOT / "docs" / "img" / "bytes_to_accuracy.svg"
+RESULTS, IMAGES = ROOT / "benchmarks" / "results", ROOT / "docs" / "img"
 STYLE = {"svg.hashsalt": "desketch", "font.size": 10, "axes.spines.top": False, "axes.spines.right": False}
 
 
-def draw(part: dict[str, Any]) -> Figure:
+def bytes_to_accuracy(part: dict[str, Any]) -> Figure:
     """One bar a method: bytes of one client until the target accuracy is reached and held, on a log axis."""
     rows = sorted((row for row in part["methods"] if row["bytes"]), key=lambda row: row["bytes"])
     figure = Figure(figsize=(7.2, 0.36 * len(rows) + 1.1), layout="constrained")
@@ -36,6 +35,44 @@ def draw(part: dict[str, Any]) -> Figure:
     return figure
 
 
+BEDS = (
+    ("0.11M parameters, 4M tokens", 4000, "iid"),
+    ("0.46M parameters, 5M tokens", 5000, "iid"),
+    ("two texts, 0.11M parameters, 4M tokens", 4000, "text"),
+)
+METHODS = {
+    "sketch": ("sketch (ours)", "#e07b39", "o"),
+    "signs": ("one bit with memory (ours)", "#b04a7a", "s"),
+    "gossip": ("one bit, gossip (ours)", "#999999", "x"),
+    "sparseloco": ("SparseLoCo", "#3b7dd8", "^"),
+    "diloco": ("DiLoCo f32", "#2f8f5b", "D"),
+    "diloco-int4": ("DiLoCo int4", "#7fbf7f", "D"),
+}
+
+
+def language_model(rows: list[dict[str, Any]]) -> Figure:
+    """One panel a bed: test loss against bytes a parameter, every setting that was tried, and the loss of one alone."""
+    figure = Figure(figsize=(10.5, 3.4), layout="constrained")
+    FigureCanvasSVG(figure)
+    for axes, (title, steps, shards) in zip(figure.subplots(1, len(BEDS)), BEDS, strict=True):
+        bed = [row for row in rows if (row["steps"], row["shards"]) == (steps, shards)]
+        for name, (label, color, marker) in METHODS.items():
+            own = [row for row in bed if row["row"].partition(":")[0] == name]
+            points = [(row["bytes_per_parameter"], row["test"][0]) for row in own]
+            axes.scatter(*zip(*points, strict=True) if points else ([], []), c=color, marker=marker, label=label, s=28)
+        for row in bed:
+            if row["row"] == "alone":
+                axes.axhline(row["test"][0], color="#444444", linestyle="--", linewidth=1)
+                axes.text(0.98, row["test"][0], "alone ", va="bottom", ha="right", transform=axes.get_yaxis_transform())
+        axes.set_xscale("log")
+        axes.set_xlim(0.3, 5000)
+        axes.set_title(title, fontsize=10)
+        axes.set_xlabel("bytes a parameter, whole run")
+    figure.axes[0].set_ylabel("test loss, nats")
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=6, fontsize=8.5)
+    return figure
+
+
 def _human(count: float) -> str:
     for unit in ("B", "kB", "MB"):
         if count < 1000:
@@ -45,12 +82,22 @@ def _human(count: float) -> str:
 
 
 def main() -> None:
-    """Write the picture; the same results give the same file."""
-    part = json.loads(SOURCE.read_text(encoding="utf-8"))["parts"]["headline"]
-    TARGET.parent.mkdir(exist_ok=True)
+    """Write the pictures; the same results give the same files."""
+    IMAGES.mkdir(exist_ok=True)
+    headline = _read("bytes_to_accuracy")["parts"]["headline"]
     with rc_context(STYLE):
-        draw(part).savefig(TARGET, format="svg", metadata={"Date": None})
-    print(f"drawn: {TARGET.relative_to(ROOT).as_posix()}")
+        _write("bytes_to_accuracy", bytes_to_accuracy(headline))
+        _write("language_model", language_model(_read("language_model")["rows"]))
+
+
+def _read(name: str) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    return document
+
+
+def _write(name: str, figure: Figure) -> None:
+    figure.savefig(IMAGES / f"{name}.svg", format="svg", metadata={"Date": None})
+    print(f"drawn: docs/img/{name}.svg")
 
 
 if __name__ == "__main__":

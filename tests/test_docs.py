@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def test_tables_are_generated_from_the_results():
@@ -26,3 +26,14 @@ def test_links_inside_the_repository_exist(page):
 def test_every_block_that_begins_ends(page):
     text = page.read_text(encoding="utf-8")
     assert re.findall(r"<!-- begin:(\S+) -->", text) == re.findall(r"<!-- end:(\S+) -->", text)
+
+
+def test_every_page_is_in_the_site_and_every_entry_is_a_page():
+    nav = set(re.findall(r"([\w/.-]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE))
+    pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    elsewhere = {"index.md", "cli.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"}  # docs/site.py makes them
+    assert nav - elsewhere == pages
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 120

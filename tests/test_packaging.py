@@ -122,3 +122,41 @@ def test_clean_clone_compiles_even_after_a_build_without_a_compiler(tree, tmp_pa
 def test_sdist_compiles(sdist, tmp_path):
     install(sdist, tmp_path / "full")
     assert probe(tmp_path / "full")
+
+
+@pytest.mark.slow
+def test_sdist_and_wheel_install_in_a_fresh_environment_and_bring_the_command(sdist, tmp_path):
+    """Built from the sdist as an index would have it; dependencies are lent, so that nothing is fetched."""
+    dist = tmp_path / "wheel"
+    run("-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-w", dist, sdist, cwd=tmp_path)
+    (wheel,) = dist.glob("desketch-*.whl")
+    run("-m", "venv", tmp_path / "fresh", cwd=tmp_path)
+    python = tmp_path / "fresh" / "bin" / "python"
+    (site,) = (tmp_path / "fresh" / "lib").glob("python3*/site-packages")
+    lent = [path for path in sys.path if path.endswith("site-packages")]
+    (site / "lent.pth").write_text("\n".join(lent) + "\n")  # paths alone: editable installs in them are not seen
+    subprocess.run([python, "-m", "pip", "install", "--no-index", "--no-deps", wheel], check=True, capture_output=True)
+
+    def cli(*arguments):
+        command = [tmp_path / "fresh" / "bin" / "desketch", *arguments]
+        return subprocess.run(command, cwd=tmp_path, text=True, capture_output=True, check=True).stdout
+
+    assert str(site) in subprocess.check_output([python, "-c", "import desketch; print(desketch.__file__)"], text=True)
+    assert "kernels  compiled" in cli("--version")
+    assert "test accuracy" in cli("train", "--rounds", "1", "--out", "run")
+    assert (tmp_path / "run" / "report.html").is_file()
+    assert json.loads(
+        cli(
+            "account",
+            "--rounds",
+            "10",
+            "--sampling-rate",
+            "0.1",
+            "--noise-multiplier",
+            "1",
+            "--delta",
+            "1e-5",
+            "--json",
+            "-",
+        )
+    )

@@ -11,9 +11,8 @@ def table(result: dict[str, Any]) -> str:
     fedavg = result["fedavg_bytes_per_client"]
     return "\n".join(
         [
-            "| test accuracy | rounds | sent and received per client | FedAvg would send | times more |",
-            "|---|---|---|---|---|",
-            f"| {result['test_accuracy']:.1%} | {result['rounds']} | {sent / 1e3:.1f} kB | {fedavg / 1e6:.1f} MB "
-            f"| {fedavg / sent:,.0f} |",
+            "| test accuracy | rounds | sent and received per client | FedAvg in as many rounds |",
+            "|---|---|---|---|",
+            f"| {result['test_accuracy']:.1%} | {result['rounds']} | {sent / 1e3:.1f} kB | {fedavg / 1e6:.1f} MB |",
         ]
     )

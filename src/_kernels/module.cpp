@@ -125,13 +125,28 @@ void rotate(nb::bytes key, const std::string& isa, const Salts& salts, const Row
   work(turn, x.data(), y.data(), threads);
 }
 
+// A long result as bytes; its memory is kept for the next one when nobody holds it any more.
+nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>> long_result(size_t bytes) {
+  struct Block { void* data; size_t bytes; };
+  auto block = std::make_unique<Block>(Block{take_long(bytes), bytes});
+  nb::capsule owner(block.get(), [](void* held) noexcept {
+    const std::unique_ptr<Block> one(static_cast<Block*>(held));
+    give_long(one->data, one->bytes);
+  });
+  const Block* held = block.release();
+  return {held->data, {bytes}, owner};
+}
+
 }  // namespace
 
 NB_MODULE(_kernels, m) {
+  nb::set_leak_warnings(false);  // whoever keeps a sketch to the end (torch's graphs do) has made no mistake
   m.doc() = "Compiled sketches; desketch.sketches is the interface.";
   m.def("isas", &isas, "Instruction sets usable here, best first.");
   m.def("variable", &variable, "A variable of the environment, or None.");
   m.def("rotate", &rotate, "y = Q x, or Q^T x, row by row.");
+  m.def("long_result", &long_result, "Uninitialised bytes whose memory is used again.");
+  m.def("keep_long", &keep_long, "Keep at most so many bytes of such memory; returns what the most was.");
   m.def("fail_allocation", &fail_allocation, "Let the n-th allocation from now fail: for tests.");
   nb::class_<Plan>(m, "Plan")
       .def(nb::init<const std::string&, nb::bytes, const std::string&, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, double>(),

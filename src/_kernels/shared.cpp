@@ -11,6 +11,10 @@
 #include <thread>
 #include <vector>
 
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
 #include "operator.h"
 
 namespace desketch {
@@ -60,6 +64,58 @@ void* allocate(size_t alignment, size_t bytes) {
   void* data = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
   if (!data) throw std::bad_alloc();
   return data;
+}
+
+namespace {
+constexpr size_t kPage = size_t(1) << 21;
+size_t most_kept = size_t(256) << 20;
+struct Long { void* data; size_t bytes; };
+std::mutex long_guard;
+Long kept[4] = {};  // the latest first
+
+size_t whole_pages(size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+}
+
+void* take_long(size_t bytes) {
+  {
+    const std::lock_guard<std::mutex> lock(long_guard);
+    for (Long& one : kept)
+      if (one.data && one.bytes == whole_pages(bytes)) {
+        void* data = one.data;
+        one = {};
+        return data;
+      }
+  }
+  void* data = allocate(kPage, bytes);
+#if defined(__linux__)
+  madvise(data, whole_pages(bytes), MADV_HUGEPAGE);
+#endif
+  return data;
+}
+
+void give_long(void* data, size_t bytes) noexcept {
+  Long next{data, whole_pages(bytes)};
+  const std::lock_guard<std::mutex> lock(long_guard);
+  size_t total = 0;
+  for (Long& one : kept) {  // move up; whatever no longer fits is given back to the system
+    std::swap(one, next);
+    total += one.bytes;
+    if (total > most_kept) std::free(one.data), total -= one.bytes, one = {};
+    if (!next.data) return;
+  }
+  std::free(next.data);
+}
+
+size_t keep_long(size_t bytes) {
+  const std::lock_guard<std::mutex> lock(long_guard);
+  const size_t before = most_kept;
+  most_kept = bytes;
+  size_t total = 0;
+  for (Long& one : kept) {
+    if (total + one.bytes > most_kept) std::free(one.data), one = {};
+    total += one.bytes;
+  }
+  return before;
 }
 
 }  // namespace desketch

@@ -19,6 +19,14 @@ size_t sort_unique(uint32_t* values, size_t count);
 // Memory at the start of an alignment; throws std::bad_alloc.
 void* allocate(size_t alignment, size_t bytes);
 
+// Memory for a long result, on huge pages, and back. The last few that came back are kept, up to 256 MiB unless told otherwise, and given again: a
+// fresh 64 MB costs more in page faults than a sketch costs in work.
+void* take_long(size_t bytes);
+void give_long(void* data, size_t bytes) noexcept;
+
+// Keep at most so many bytes from now on, and give the others back to the system; returns what the most was.
+size_t keep_long(size_t bytes);
+
 // Let the n-th call of allocate from now fail (0: none), to see in tests what becomes of it; returns what was left of the
 // last such order.
 size_t fail_allocation(size_t n);

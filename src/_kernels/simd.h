@@ -60,6 +60,10 @@ template <class T> inline vec<T> gather(const T* table, const uint32_t* rows) {
 inline vec<float> flip(vec<float> x, uint64_t bits) {
 #if defined(__AVX512F__)
   return (vec<float>)_mm512_mask_xor_epi32((__m512i)x, __mmask16(bits), (__m512i)x, _mm512_set1_epi32(int(0x80000000u)));
+#elif defined(__AVX2__)
+  const __m256i up = _mm256_setr_epi32(31, 30, 29, 28, 27, 26, 25, 24);  // bit l to the top of lane l
+  const __m256i word = _mm256_sllv_epi32(_mm256_set1_epi32(int(bits)), up);
+  return (vec<float>)_mm256_xor_si256((__m256i)x, _mm256_and_si256(word, _mm256_set1_epi32(INT32_MIN)));
 #else
   using V = Vector<float>::bits;
   V lane, word;
@@ -70,6 +74,10 @@ inline vec<float> flip(vec<float> x, uint64_t bits) {
 inline vec<double> flip(vec<double> x, uint64_t bits) {
 #if defined(__AVX512F__)
   return (vec<double>)_mm512_mask_xor_epi64((__m512i)x, __mmask8(bits), (__m512i)x, _mm512_set1_epi64(INT64_MIN));
+#elif defined(__AVX2__)
+  const __m256i up = _mm256_setr_epi64x(63, 62, 61, 60);
+  const __m256i word = _mm256_sllv_epi64(_mm256_set1_epi64x(int64_t(bits)), up);
+  return (vec<double>)_mm256_xor_si256((__m256i)x, _mm256_and_si256(word, _mm256_set1_epi64x(INT64_MIN)));
 #else
   using V = Vector<double>::bits;
   V lane, word;

@@ -163,6 +163,16 @@ class Srht {
       if ((mask >> shift) != 0 || shift == 1) f = _mm512_xor_si512(f, _mm512_srl_epi32(f, _mm_cvtsi32_si128(shift)));
     return _mm512_slli_epi32(f, 31);
   }
+#elif defined(__AVX2__)
+  // Eight of them: counting bits takes as long one by one as folding takes for all.
+  __m256i negatives(__m256i rows, uint32_t segment) const {
+    const uint32_t mask = uint32_t(count_ - 1);
+    __m256i f = _mm256_and_si256(rows, _mm256_set1_epi32(int(mask & segment)));
+    for (int shift = 16; shift; shift >>= 1)
+      if ((mask >> shift) != 0 || shift == 1) f = _mm256_xor_si256(f, _mm256_srl_epi32(f, _mm_cvtsi32_si128(shift)));
+    return _mm256_slli_epi32(f, 31);
+  }
+  static __m256i eight(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
 #endif
 
   template <class T> void collect(const T* scratch, uint32_t segment, T* sum) const {
@@ -174,6 +184,15 @@ class Srht {
         const __m512i r = _mm512_loadu_si512(&rows_[k]);
         _mm512_store_si512(lo, _mm512_srl_epi32(r, _mm_cvtsi32_si128(int(shift_))));
         const __m512i y = _mm512_xor_si512((__m512i)gather<T>(scratch, lo), negatives(r, segment));
+        store<T>(sum + k, load<T>(sum + k) + (vec<T>)y);
+      }
+#elif defined(__AVX2__)
+    if constexpr (sizeof(T) == 4)
+      for (; k + 8 <= b_; k += 8) {
+        alignas(32) uint32_t lo[8];
+        const __m256i r = eight(&rows_[k]);
+        _mm256_store_si256(reinterpret_cast<__m256i*>(lo), _mm256_srl_epi32(r, _mm_cvtsi32_si128(int(shift_))));
+        const __m256i y = _mm256_xor_si256((__m256i)gather<T>(scratch, lo), negatives(r, segment));
         store<T>(sum + k, load<T>(sum + k) + (vec<T>)y);
       }
 #endif
@@ -195,14 +214,36 @@ class Srht {
     }
 #endif
     memset(to, 0, kSuper * sizeof(T));
+    i = eights(p, i, p.firsts, at, x, segment, [&](uint32_t lo, T y) { to[lo] = y; });
     for (; i < p.firsts && p.row[i] >> shift_ < at + kSuper; ++i)
       to[(p.row[i] >> shift_) - at] = flip_one(x[i], negative(p.row[i], segment));
     return i;
   }
 
   template <class T> size_t add_others(const Placement& p, size_t i, size_t at, const T* x, uint32_t segment, T* to) const {
+    i = eights(p, i, b_, at, x, segment, [&](uint32_t lo, T y) { to[lo] += y; });
     for (; i < b_ && p.row[i] >> shift_ < at + kSuper; ++i)
       to[(p.row[i] >> shift_) - at] += flip_one(x[i], negative(p.row[i], segment));
+    return i;
+  }
+
+  // Give the rows from i on to `put`, in order, as long as eight of them fit before `end` and into the superblock.
+  template <class T, class Put>
+  size_t eights(const Placement& p, size_t i, size_t end, size_t at, const T* x, uint32_t segment, Put put) const {
+#if defined(__AVX2__) && !defined(__AVX512F__)
+    if constexpr (sizeof(T) == 4)
+      for (; i + 8 <= end && p.row[i + 7] >> shift_ < at + kSuper; i += 8) {
+        alignas(32) uint32_t lo[8];
+        alignas(32) T y[8];
+        const __m256i rows = eight(&p.row[i]), places = _mm256_srl_epi32(rows, _mm_cvtsi32_si128(int(shift_)));
+        _mm256_store_si256(reinterpret_cast<__m256i*>(lo), _mm256_sub_epi32(places, _mm256_set1_epi32(int(at))));
+        store<T>(y, (vec<T>)_mm256_xor_si256(eight(x + i), negatives(rows, segment)));
+#pragma GCC unroll 8
+        for (int l = 0; l < 8; ++l) put(lo[l], y[l]);
+      }
+#else
+    (void)p, (void)end, (void)at, (void)x, (void)segment, (void)put;
+#endif
     return i;
   }
 

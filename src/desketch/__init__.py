@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from desketch.api import Client, Run, federate
+    from desketch.api import Client, Run, federate, join, serve
     from desketch.errors import DesketchError
     from desketch.keys import Key
     from desketch.privacy.settings import PerStep, SketchClip
@@ -30,6 +30,8 @@ _EXPORTS = {
     "Wire": "desketch.wire",
     "draw": "desketch.sketches",
     "federate": "desketch.api",
+    "join": "desketch.api",
+    "serve": "desketch.api",
 }
 
 __all__ = [
@@ -45,6 +47,8 @@ __all__ = [
     "__version__",
     "draw",
     "federate",
+    "join",
+    "serve",
 ]
 
 

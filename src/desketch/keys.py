@@ -52,7 +52,14 @@ def philox4x32(counter: npt.ArrayLike, key: tuple[int, int], rounds: int = 10) -
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A public 128-bit key: ``Key(2023)``, ``Key(b"any bytes")``; children by `fold_in`."""
+    """A public 128-bit key: ``Key(2023)``, ``Key(b"any bytes")``; children by `fold_in`.
+
+    >>> key = Key(2023)
+    >>> key.fold_in("round", 1) == key.fold_in("round").fold_in(1)
+    True
+    >>> key.fold_in("round", 1) == key.fold_in("round", 2)
+    False
+    """
 
     bits: bytes
 

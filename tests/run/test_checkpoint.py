@@ -18,6 +18,7 @@ from desketch.privacy.events import Gaussian
 from desketch.privacy.record import read_record
 from desketch.privacy.run import RunLedger
 from desketch.run.folder import RunFolder
+from desketch.wire import decode_batch
 
 Build = Callable[..., Federation]
 
@@ -113,8 +114,8 @@ def test_captures_hold_what_an_eavesdropper_has(build: Build, tmp_path: Path) ->
     assert [path.name for path in frames] == [f"client-{c:04d}.frame" for c in range(3)]
     meta = json.loads((captured / "round-0002" / "meta.json").read_text())
     assert {name: meta[name] for name in ("round", "task")} == {"round": 2, "task": "blobs"}
-    step = f.channel.aggregate(2, {c: path.read_bytes() for c, path in enumerate(frames)})
-    assert step.participants == (0, 1, 2)
+    batch = decode_batch({c: path.read_bytes() for c, path in enumerate(frames)}, f.channel.header(2, "update"))
+    assert batch.senders == (0, 1, 2)
 
 
 def test_a_second_run_never_overwrites_the_first(build: Build, tmp_path: Path) -> None:
@@ -161,12 +162,12 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before_it(tmp_path: Path) -> 
 def test_a_kill_in_mid_checkpoint_leaves_the_last_one_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_checkpoint(tmp_path, {"w": torch.ones(3)}, t=1)
 
-    def killed(path: Path, data: bytes) -> None:
-        path.with_name(f".{path.name}.1.tmp").write_bytes(data[:9])
+    def killed(path: Path, tree: object) -> None:
+        path.with_name(f".{path.name}.1.tmp").write_bytes(b"\0" * 9)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("desketch.core.checkpoint.write_durably", killed)
+        patched.setattr("desketch.core.checkpoint.stream_tree", killed)
         with pytest.raises(KeyboardInterrupt):
             save_checkpoint(tmp_path, {"w": torch.zeros(3)}, t=2)
     assert torch.equal(load_checkpoint(tmp_path)["w"], torch.ones(3))

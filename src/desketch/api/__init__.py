@@ -6,8 +6,9 @@ Models are any `nn.Module` with float32 parameters, clients any data or training
 of the command line: SRHT sketches at 30x, one bit a number both ways, an automatic server step.
 """
 
+from desketch.api.apart import join, serve
 from desketch.api.client import Client
 from desketch.api.run import Run
 from desketch.api.training import federate
 
-__all__ = ["Client", "Run", "federate"]
+__all__ = ["Client", "Run", "federate", "join", "serve"]

@@ -21,6 +21,10 @@ class Client:
 
     ``weight`` is the client's share in the mean, by default its number of examples.  The local optimiser is fresh in
     every round; ``keep_optimizer=True`` keeps its state (for example Adam's moments) with the client.
+
+    >>> import numpy as np
+    >>> Client(np.zeros((150, 64)), np.zeros(150))
+    Client(tensors, examples=150)
     """
 
     def __init__(

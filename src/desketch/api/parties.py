@@ -19,6 +19,7 @@ from desketch.errors import ConfigError, InputError, PrivacyError
 from desketch.fed.channel import SketchChannel
 from desketch.fed.client import Participant
 from desketch.fed.client_momentum import ClientMomentum, client_beta
+from desketch.fed.engine import LoopEngine
 from desketch.fed.engines import make_engine
 from desketch.fed.iterates import make_average
 from desketch.fed.local import ClientData, LocalWork
@@ -143,6 +144,7 @@ class Parties:
             mechanism=privacy.sketch if privacy else None,
             robust=s.robust,
             sizes=self._sizes(),
+            agreed=self._sizes(),
             along=beta > 0 and s.eta_global == "auto",
         )
         return Federation(
@@ -186,6 +188,17 @@ class Parties:
         sample = data[0].x[:2], data[0].y[:2]
         self._try(sample)
         return tensor_clients(data, make_engine(self.model, sample, privacy=privacy), self.work, privacy=privacy)
+
+    def one(self, place: int) -> Participant:
+        """The first client alone, under another number: what trains in a process of its own, by the loop."""
+        client = self.clients[0]
+        if not self.batched or not isinstance(client, Client):
+            return self._one(place, client)
+        data = self._tensors(place, client)
+        if len(data.y) == 0:
+            raise InputError(f"client {place} has no data; leave it out")
+        self._try((data.x[:2], data.y[:2]))
+        return tensor_clients([data], LoopEngine(self.model), self.work)[0]
 
     def _sizes(self) -> dict[int, float]:
         """The weights that are known before anybody trains; what a user's own loop returns is a claim."""

@@ -93,6 +93,15 @@ def federate(
         callbacks: functions of every round's `RoundRecord`, or `Observer` objects, which can stop the run.
         progress: show a progress bar; default: when the standard error is a terminal.
 
+    Example:
+        >>> import torch, desketch as ds
+        >>> x, y = torch.randn(80, 3), torch.randn(80, 1)
+        >>> clients = [ds.Client(x[c::4], y[c::4]) for c in range(4)]
+        >>> run = ds.federate(torch.nn.Linear(3, 1), clients, loss=torch.nn.functional.mse_loss, rounds=2,
+        ...                   wire=ds.Wire(compression=1, codec="f32"))
+        >>> run.rounds, run.stopped_by, len(run.history)
+        (2, 'rounds', 2)
+
     """
     settings = Settings(
         local_steps=local_steps,

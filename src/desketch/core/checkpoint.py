@@ -11,20 +11,20 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from desketch.core.files import read_sealed, remove, write_durably
-from desketch.core.tree import pack_tree, unpack_tree
+from desketch.core.files import remove
+from desketch.core.tree import read_tree, stream_tree
 from desketch.errors import RunError
 
 __all__ = ["has_checkpoint", "load_checkpoint", "save_checkpoint"]
 
-FORMAT = 2
+FORMAT = 3
 _RESTORE = "restore it from a backup, or start the run again in another folder"
 
 
 def save_checkpoint(folder: Path, state: dict[str, Any], *, t: int, identity: str = "") -> None:
     """Write the state of round t; ``identity`` names the run that may go on from it."""
     tree = {"format": FORMAT, "round": t, "identity": identity, "state": state}
-    write_durably(folder / f"round-{t:06d}.safetensors", pack_tree(tree, sealed=True))
+    stream_tree(folder / f"round-{t:06d}.safetensors", tree)
     before = [number for number in _rounds(folder) if number < t]
     for number, path in _rounds(folder).items():
         if number != t and number not in before[:1]:  # one of a later round was damaged, or t would not be the newest
@@ -64,7 +64,7 @@ def load_checkpoint(folder: Path, *, identity: str | None = None) -> dict[str, A
 
 
 def _read(path: Path) -> dict[str, Any]:
-    kept = unpack_tree(read_sealed(path, _RESTORE))
+    kept = read_tree(path, _RESTORE)
     if kept.get("format") != FORMAT:
         raise RunError(f"{path} has checkpoint format {kept.get('format')}, this version reads {FORMAT}; {_RESTORE}")
     return kept

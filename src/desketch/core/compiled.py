@@ -9,8 +9,10 @@ or ``reference`` (``DESKETCH_PURE=1``, which leaves the kernels out of a build, 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +29,26 @@ except ImportError as error:
 _ISAS: tuple[str, ...] = tuple(_kernels.isas()) if _kernels else ()
 _variable: Callable[[str], str | None] = _kernels.variable if _kernels else os.environ.get
 
-__all__ = ["absence", "available", "isa", "isas", "plan", "rotate", "thread_limit", "wanted", "workers"]
+__all__ = [
+    "LONG",
+    "absence",
+    "available",
+    "empty",
+    "isa",
+    "isas",
+    "keeping",
+    "plan",
+    "rotate",
+    "thread_limit",
+    "wanted",
+    "workers",
+]
 
 _CHOICES = ("auto", "compiled", "reference")
 _OFF = ("", "0", "false", "no", "off")
 _REASON = Path(__file__).parents[1] / "_no_kernels.txt"  # written by CMakeLists.txt when it leaves the kernels out
 _WORK_PER_THREAD = 1 << 18
+LONG = 1 << 20  # bytes of a result; shorter ones the system's allocator keeps by itself
 _CORES = os.cpu_count() or 1
 
 
@@ -92,6 +108,26 @@ def rotate(key: bytes, salts: Sequence[int], x: npt.NDArray[np.float32], *, back
     streams = np.asarray(salts, dtype=np.uint32)
     _kernels.rotate(key, isa(), streams, np.ascontiguousarray(x), out, back, workers(x.size, thread_limit()))
     return out
+
+
+def empty(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """An uninitialised array for a kernel to fill; the memory of a long one is kept and used again when it is free."""
+    kind = np.dtype(dtype)
+    size = prod(shape) * kind.itemsize
+    return np.empty(shape, kind) if size < LONG else _kernels.long_result(size).view(kind).reshape(shape)
+
+
+@contextmanager
+def keeping(size: int) -> Iterator[None]:
+    """Inside, as many bytes of long results as this are kept for the next one; afterwards no more than before."""
+    before = _kernels.keep_long(1 << 28) if _kernels else 0
+    if _kernels:
+        _kernels.keep_long(max(before, size))
+    try:
+        yield
+    finally:
+        if _kernels:
+            _kernels.keep_long(before)
 
 
 def thread_limit() -> int:

@@ -2,7 +2,8 @@
 
 A seal is the SHA-256 of a file inside the file itself, at a place that its own readers skip: a member of a JSON object,
 the first comment of a YAML file, the metadata of a safetensors file.  It is taken with zeros in its place, so it covers
-every byte.  Whatever reaches the disk goes through the few calls of `os` below, which tests replace to lose power.
+every byte.  A file too large to be made in memory has its seal at the end, over all before it (`stream_sealed`).
+Whatever reaches the disk goes through the few calls of `os` below, which tests replace to lose power.
 """
 
 from __future__ import annotations
@@ -12,16 +13,20 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from desketch.errors import RunError
 
+Buffer = bytes | memoryview
 __all__ = [
     "BLANK",
+    "SEAL_BYTES",
     "append_durably",
+    "check_streamed",
     "check_writable",
     "intact",
     "make_folder",
@@ -31,10 +36,13 @@ __all__ = [
     "seal",
     "sealed_json",
     "sealed_yaml",
+    "stream_sealed",
     "write_durably",
 ]
 
 BLANK = "0" * 64
+SEAL_BYTES = 64
+_PIECE = 8 << 20
 _SEAL = re.compile(rb'(?:"sha256": ?"|\A# sha256: )([0-9a-f]{64})')
 
 
@@ -89,10 +97,51 @@ def write_durably(path: Path, data: bytes | str) -> None:
     The bytes reach the disk before the new name does, and the folder is flushed too: a rename that only the cache knows
     would be lost.
     """
+    _replace(path, [data.encode() if isinstance(data, str) else data])
+
+
+def stream_sealed(path: Path, parts: Iterable[Buffer]) -> None:
+    """`write_durably` of the parts, one after the other, and the SHA-256 of them all at the end, in 64 digits.
+
+    Nothing is put together in memory, and one part is summed by another thread while it is written.
+    """
+    with ThreadPoolExecutor(1) as other:
+        _replace(path, _sealed_pieces(parts, other))
+
+
+def check_streamed(path: Path, remedy: str) -> None:
+    """Raise unless the file is the one that `stream_sealed` wrote; it is read in pieces."""
+    try:
+        left = path.stat().st_size - SEAL_BYTES
+        with path.open("rb") as file:
+            summed = hashlib.sha256()
+            while left > 0 and (piece := file.read(min(left, _PIECE))):
+                summed.update(piece)
+                left -= len(piece)
+            if left == 0 and file.read() == summed.hexdigest().encode():
+                return
+    except FileNotFoundError:
+        raise RunError(f"{path} is missing; {remedy}") from None
+    raise RunError(f"{path} is damaged: it does not match the SHA-256 inside it; {remedy}")
+
+
+def _sealed_pieces(parts: Iterable[Buffer], other: ThreadPoolExecutor) -> Iterator[Buffer]:
+    summed = hashlib.sha256()
+    for part in parts:
+        view = memoryview(part)
+        for start in range(0, len(view), _PIECE):
+            piece = view[start : start + _PIECE]
+            done = other.submit(summed.update, piece)
+            yield piece
+            done.result()
+    yield summed.hexdigest().encode()
+
+
+def _replace(path: Path, pieces: Iterable[Buffer]) -> None:
     make_folder(path.parent)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        _put(temporary, os.O_TRUNC, data.encode() if isinstance(data, str) else data)
+        _put(temporary, os.O_TRUNC, pieces)
         os.replace(temporary, path)
     except BaseException as error:
         with suppress(OSError):
@@ -108,7 +157,7 @@ def append_durably(path: Path, line: bytes) -> None:
     new = not path.exists()
     torn = not new and path.stat().st_size > 0 and _last_byte(path) != b"\n"
     try:
-        _put(path, os.O_APPEND, b"\n" + line if torn else line)
+        _put(path, os.O_APPEND, [b"\n" + line if torn else line])
     except OSError as error:
         raise _of(error, path) from error
     if new:
@@ -140,19 +189,20 @@ def check_writable(path: Path) -> None:
         place = place.parent
     probe = place / f".{path.name}.{os.getpid()}.tmp"
     try:
-        _put(probe, os.O_TRUNC, b"")
+        _put(probe, os.O_TRUNC, [])
     except OSError as error:
         raise _of(error, path) from error
     os.unlink(probe)
 
 
-def _put(path: Path, how: int, data: bytes) -> None:
+def _put(path: Path, how: int, pieces: Iterable[Buffer]) -> None:
     """Write to a file and wait until its bytes are on the disk."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | how, 0o666)
     try:
-        rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(descriptor, rest) :]
+        for piece in pieces:
+            rest = memoryview(piece)
+            while rest:
+                rest = rest[os.write(descriptor, rest) :]
         os.fsync(descriptor)
     finally:
         os.close(descriptor)

@@ -21,16 +21,19 @@ sum in another order still agree on every bit of w.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
 from math import exp, frexp, inf, isfinite, ldexp, sqrt
 from typing import Any
 
-import torch
 from torch import Tensor
 
+from desketch.core.vectors import norm
 from desketch.fed.update import Update
 
-__all__ = ["AutoStep", "dot", "norm", "round16"]
+__all__ = ["AutoStep", "round16"]
+
+
+Along = Callable[[Tensor], tuple[float, float]]
 
 
 class AutoStep:
@@ -44,15 +47,16 @@ class AutoStep:
         self.eta = 0.0
         self.bound = inf
 
-    def observe(self, w: Tensor, update: Update, s: Tensor | None) -> Update:
-        """Learn eta from update t and the step s before it; return the update, bounded."""
+    def observe(self, w: Tensor, update: Update, along: Along | None) -> float:
+        """Learn eta from update t and the step s before it; return the factor that bounds the update.
+
+        ``along`` gives <u, s> and |s|; it is None before the first step.
+        """
         if self.eta == 0.0:
             self._start(norm(w), update)
-        elif s is not None:
-            self._learn(update, s)
-        if update.norm <= self.bound:
-            return update
-        return replace(update, vector=update.vector * round16(self.bound / update.norm))
+        elif along is not None:
+            self._learn(update, along)
+        return 1.0 if update.norm <= self.bound else round16(self.bound / update.norm)
 
     def _start(self, w_norm: float, update: Update) -> None:
         if update.norm == 0.0:
@@ -61,13 +65,14 @@ class AutoStep:
         self.eta = round16(ratio * sqrt(update.b / update.vector.numel()))
         self.bound = self.reach * w_norm or inf
 
-    def _learn(self, update: Update, s: Tensor) -> None:
-        d, b = s.numel(), update.b
+    def _learn(self, update: Update, along: Along) -> None:
+        d, b = update.vector.numel(), update.b
         if update.along is not None:
             rho, g = update.along / update.norm if update.norm else 0.0, 1.0
         else:
-            length = update.norm * norm(s)
-            rho, g = sqrt(d / b) * dot(update.vector, s) / length if length else 0.0, 1 / (1 + d / b**2)
+            product, s_norm = along(update.vector)
+            length = update.norm * s_norm
+            rho, g = sqrt(d / b) * product / length if length else 0.0, 1 / (1 + d / b**2)
         self.eta = round16(self.eta * exp(self.kappa * g * min(max(rho, -2.0), 1.0)))
 
     def state_dict(self) -> dict[str, Any]:
@@ -78,16 +83,6 @@ class AutoStep:
         """Continue from `state_dict`."""
         self.eta = float(state["eta"])
         self.bound = inf if state["bound"] is None else float(state["bound"])
-
-
-def norm(v: Tensor) -> float:
-    """|v|, summed in float64."""
-    return float(torch.linalg.vector_norm(v, dtype=torch.float64))
-
-
-def dot(u: Tensor, v: Tensor) -> float:
-    """<u, v>, summed in float64."""
-    return float(torch.dot(u.double(), v.double()))
 
 
 def round16(x: float) -> float:

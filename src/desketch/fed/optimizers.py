@@ -17,14 +17,16 @@ Every product and every sum below is an operation of its own, rounded once (``do
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from math import sqrt
+from collections.abc import Iterator, Mapping
+from math import inf, sqrt
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
+from desketch.core.vectors import BLOCK, dot, norm
 from desketch.errors import InputError
-from desketch.fed.auto_step import AutoStep, norm, round16
+from desketch.fed.auto_step import AutoStep, round16
 from desketch.fed.update import Update
 
 __all__ = ["OPTIMIZERS", "ServerOptimizer", "make_optimizer"]
@@ -54,25 +56,92 @@ class ServerOptimizer(ABC):
         self.tensors: dict[str, Tensor] = {}
 
     def apply(self, w: Tensor, update: Update) -> Tensor:
-        """Move w by eta_t p_t, in place."""
+        """Move w by eta_t p_t, in place and block by block: beside w, u and what is kept there is no vector of R^d."""
+        factor = self.auto.observe(w, update, self._along if self._has_step else None) if self.auto else 1.0
         self.t += 1
-        if self.auto is None:
-            return w.add_(self.direction(update.vector) * self.eta)
-        bounded = self.auto.observe(w, update, self.tensors.get("s"))
-        p = self.direction(bounded.vector)
-        self.unit = self.unit or _length_ratio(bounded.vector, p)
-        self.eta = self.auto.eta * self.unit
-        s = self.tensors["s"] = p * self.eta
-        return w.add_(s)
+        self.prepare(update.vector, factor)
+        if self.auto and not self.unit:
+            self.unit = self._length_ratio(update.vector, factor)
+            absorbed = True
+        else:
+            absorbed = False
+        if self.auto:
+            self.eta = self.auto.eta * self.unit
+        step = self.auto is not None and not self.derives_step
+        s = self.tensors.setdefault("s", torch.empty_like(w)) if step else None
+        kept = {name: tensor for name, tensor in self.tensors.items() if tensor.dim() and name != "s"}
+        for place in _places(w.numel()):
+            u, state = _times(update.vector[place], factor), {name: tensor[place] for name, tensor in kept.items()}
+            if not absorbed:
+                self.absorb(u, state)
+            p = self.direction(u, state)
+            w[place].add_(torch.mul(p, self.eta, out=None if s is None else s[place]))
+        return w
 
     @property
     def last_step(self) -> Tensor | None:
         """s_t, the last step of w, which the automatic rule asks clients about; None before it and without the rule."""
-        return self.tensors.get("s")
+        if not self._has_step:
+            return None
+        return self.tensors["s"] if "s" in self.tensors else torch.cat(list(self._steps()))
+
+    @property
+    def _has_step(self) -> bool:
+        return self.auto is not None and ("m" in self.tensors if self.derives_step else "s" in self.tensors)
+
+    def _steps(self) -> Iterator[Tensor]:
+        """The blocks of s_t, as they were made, from what is kept."""
+        if "s" in self.tensors:
+            yield from torch.split(self.tensors["s"], BLOCK)
+            return
+        kept = {name: tensor for name, tensor in self.tensors.items() if tensor.dim()}
+        for place in _places(self.tensors["m"].numel()):
+            state = {name: tensor[place] for name, tensor in kept.items()}
+            yield self.direction(state["m"], state) * self.eta
+
+    def _along(self, u: Tensor) -> tuple[float, float]:
+        """<u, s> and |s| of the last step s."""
+        products = [(dot(part, s), norm(s)) for part, s in zip(torch.split(u, BLOCK), self._steps(), strict=True)]
+        return sum(product for product, _ in products), sqrt(sum(length * length for _, length in products))
+
+    def _length_ratio(self, u: Tensor, factor: float) -> float:
+        """|u|/|p|, of the first update that has a length; takes it in."""
+        kept = {name: tensor for name, tensor in self.tensors.items() if tensor.dim() and name != "s"}
+        lengths = []
+        for place in _places(u.numel()):
+            part, state = _times(u[place], factor), {name: tensor[place] for name, tensor in kept.items()}
+            self.absorb(part, state)
+            lengths.append((norm(part), norm(self.direction(part, state))))
+        u_norm, p_norm = (sqrt(sum(length * length for length in side)) for side in zip(*lengths, strict=True))
+        return round16(u_norm / p_norm) if p_norm else 0.0
+
+    def prepare(self, u: Tensor, factor: float) -> None:
+        """Make room for what is kept, before the first update is taken in."""
+        if self.keeps_mean and "m" not in self.tensors:
+            self.tensors["m"] = torch.zeros_like(u)
+
+    @property
+    def keeps_mean(self) -> bool:
+        """Whether there is a running mean m."""
+        return self.beta > 0
+
+    @property
+    def derives_step(self) -> bool:
+        """Whether the last step follows from what is kept, so that it need not be kept too."""
+        return self.keeps_mean
+
+    def absorb(self, u: Tensor, state: Mapping[str, Tensor]) -> None:
+        """Take a block of u_t into the state, in place."""
+        if "m" in state:
+            state["m"].mul_(self.beta).add_(u * (1 - self.beta))
 
     @abstractmethod
-    def direction(self, u: Tensor) -> Tensor:
-        """p_t from u_t."""
+    def direction(self, u: Tensor, state: Mapping[str, Tensor]) -> Tensor:
+        """A block of p_t from that of u_t and of the state, which has taken it in."""
+
+    def largest_direction(self, u: float, m: float) -> float:
+        """What no |p| exceeds when no |u| does u and no |m| does m; infinite where there is no such simple bound."""
+        return inf
 
     def state_dict(self) -> dict[str, Any]:
         """Everything a replica needs to go on from here."""
@@ -97,23 +166,23 @@ class ServerOptimizer(ABC):
         if self.auto:
             self.auto.load_state_dict(state["auto"])
 
-    def _mean(self, u: Tensor) -> Tensor:
-        """The running mean m, without its bias correction."""
-        if self.beta == 0:
-            return u
-        m = self.tensors.get("m")
-        m = u * (1 - self.beta) if m is None else m.mul_(self.beta).add_(u * (1 - self.beta))
-        self.tensors["m"] = m
-        return m
-
 
 class Sgd(ServerOptimizer):
     """Algorithm 1 as printed: w += eta_global u_t."""
 
     name = "sgd"
 
-    def direction(self, u: Tensor) -> Tensor:
+    @property
+    def keeps_mean(self) -> bool:
+        """It has no memory."""
+        return False
+
+    def direction(self, u: Tensor, state: Mapping[str, Tensor]) -> Tensor:
         """Return p = u."""
+        return u
+
+    def largest_direction(self, u: float, m: float) -> float:
+        """The largest u."""
         return u
 
 
@@ -122,9 +191,13 @@ class Momentum(ServerOptimizer):
 
     name = "momentum"
 
-    def direction(self, u: Tensor) -> Tensor:
+    def direction(self, u: Tensor, state: Mapping[str, Tensor]) -> Tensor:
         """Return p = m / (1 - beta^t)."""
-        return self._mean(u) / _share(self.beta, self.t)
+        return state.get("m", u) / _share(self.beta, self.t)
+
+    def largest_direction(self, u: float, m: float) -> float:
+        """The new m is between the old one and u."""
+        return max(u, m) / _share(self.beta, self.t + 1)
 
 
 class Nesterov(ServerOptimizer):
@@ -132,9 +205,18 @@ class Nesterov(ServerOptimizer):
 
     name = "nesterov"
 
-    def direction(self, u: Tensor) -> Tensor:
+    @property
+    def derives_step(self) -> bool:
+        """It has the update in it."""
+        return False
+
+    def direction(self, u: Tensor, state: Mapping[str, Tensor]) -> Tensor:
         """Return p = (beta m + (1 - beta) u) / (1 - beta^(t+1))."""
-        return self._mean(u).mul(self.beta).add_(u * (1 - self.beta)) / _share(self.beta, self.t + 1)
+        return state.get("m", u).mul(self.beta).add_(u * (1 - self.beta)) / _share(self.beta, self.t + 1)
+
+    def largest_direction(self, u: float, m: float) -> float:
+        """A mean of the new m and u."""
+        return max(u, m) / _share(self.beta, self.t + 2)
 
 
 class Adam(ServerOptimizer):
@@ -144,18 +226,27 @@ class Adam(ServerOptimizer):
     beta2 = 0.99
     tau = 1e-3
 
-    def direction(self, u: Tensor) -> Tensor:
-        """Return p = m^ / (sqrt(v^) + tau |u_1| / sqrt(d))."""
-        m = self._mean(u) / _share(self.beta, self.t)
+    def prepare(self, u: Tensor, factor: float) -> None:
+        """The floor is a share of the first update."""
+        super().prepare(u, factor)
         if "v" not in self.tensors:
             self.tensors["v"] = torch.zeros_like(u)
-            self.tensors["floor"] = torch.tensor(round16(self.tau * norm(u) / sqrt(u.numel()))).to(u)
-        v = self.tensors["v"].mul_(self.beta2).add_((u * u).mul_(1 - self.beta2))
-        root = self._second_moment(v / _share(self.beta2, self.t)).double().sqrt().to(u)  # torch's float32 root may err
+            floor = round16(self.tau * norm(_times(u, factor)) / sqrt(u.numel()))
+            self.tensors["floor"] = torch.tensor(floor).to(u)
+
+    def absorb(self, u: Tensor, state: Mapping[str, Tensor]) -> None:
+        """The means of u and of its square."""
+        super().absorb(u, state)
+        state["v"].mul_(self.beta2).add_((u * u).mul_(1 - self.beta2))
+
+    def direction(self, u: Tensor, state: Mapping[str, Tensor]) -> Tensor:
+        """Return p = m^ / (sqrt(v^) + tau |u_1| / sqrt(d))."""
+        m = state.get("m", u) / _share(self.beta, self.t)
+        root = self._second_moment(state).double().sqrt().to(u)  # torch's float32 root may err
         return m / root.add_(self.tensors["floor"].clamp(min=1e-30))
 
-    def _second_moment(self, v: Tensor) -> Tensor:
-        return v
+    def _second_moment(self, state: Mapping[str, Tensor]) -> Tensor:
+        return state["v"] / _share(self.beta2, self.t)
 
 
 class AmsGrad(Adam):
@@ -163,13 +254,26 @@ class AmsGrad(Adam):
 
     name = "amsgrad"
 
-    def _second_moment(self, v: Tensor) -> Tensor:
-        top = self.tensors.get("top")
-        self.tensors["top"] = v if top is None else torch.maximum(top, v)
-        return self.tensors["top"]
+    def prepare(self, u: Tensor, factor: float) -> None:
+        """One more vector."""
+        super().prepare(u, factor)
+        if "top" not in self.tensors:
+            self.tensors["top"] = torch.zeros_like(u)
+
+    def absorb(self, u: Tensor, state: Mapping[str, Tensor]) -> None:
+        """The running maximum of v^ too."""
+        super().absorb(u, state)
+        torch.maximum(state["top"], super()._second_moment(state), out=state["top"])
+
+    def _second_moment(self, state: Mapping[str, Tensor]) -> Tensor:
+        return state["top"]
 
 
 OPTIMIZERS: dict[str, type[ServerOptimizer]] = {c.name: c for c in (Sgd, Momentum, Nesterov, Adam, AmsGrad)}
+
+
+def _places(d: int) -> Iterator[slice]:
+    return (slice(start, min(start + BLOCK, d)) for start in range(0, d, BLOCK))
 
 
 def _share(beta: float, t: int) -> float:
@@ -177,9 +281,8 @@ def _share(beta: float, t: int) -> float:
     return round16(1 - beta**t)
 
 
-def _length_ratio(u: Tensor, p: Tensor) -> float:
-    length = norm(p)
-    return round16(norm(u) / length) if length else 0.0
+def _times(u: Tensor, factor: float) -> Tensor:
+    return u if factor == 1.0 else u * factor
 
 
 def _default_beta(*, auto: bool, clients: float) -> float:

@@ -241,7 +241,7 @@ def _round(f: Federation, t: int, watch: Observer, started: float, *, evaluated:
     fates = f.attendance.fates(t, cohort)
 
     # /* Client */ u_c^{t,0} <- w^{t-1} + dec(Δ~^{t-1}): whoever missed broadcasts applies them first
-    bytes_down = sum(server.catch_up(client).size for client in cohort)
+    bytes_down = sum(server.catch_up_size(client) for client in cohort)
     # K local steps, Δ_c(t) <- u_c^{t,K} - w^t, send enc_t(Δ_c(t))
     online = [client for client in cohort if fates[client] != "dropped"]
     sent, refused = encode_updates(
@@ -250,13 +250,13 @@ def _round(f: Federation, t: int, watch: Observer, started: float, *, evaluated:
         w,
         t=t,
         memory=f.memory,
-        last_step=server.replica.optimizer.last_step,
+        last_step=server.replica.optimizer.last_step if getattr(f.channel, "along", False) else None,
     )
     watch.on_frames(t, w, sent)
 
     # /* Server */ Δ~^t <- 1/N Σ_c enc_t(Δ_c(t)), sent to each client and applied by all, server included
     step = server.step({client: frame for client, frame in sent.items() if fates[client] == "ok"})
-    bytes_down += sum(server.catch_up(client).size for client in online)
+    bytes_down += sum(server.catch_up_size(client) for client in online)
     f.average.add(w)
 
     return RoundRecord(

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -27,11 +26,9 @@ def aggregate(replica: Replica, log: ReplicaLog, frames: Mapping[int, bytes]) ->
     """
     t = replica.version + 1
     step = replica.channel.aggregate(t, frames)
-    last_good = copy.deepcopy(replica.state_dict())
     try:
         replica.apply(t, step.broadcast)
     except WireError as error:
-        replica.load_state_dict(last_good)
         step = replace(step, broadcast=None, participants=(), void=f"broadcast: {error}")
         replica.apply(t, None)
     log.append(t, step.broadcast)
@@ -51,6 +48,12 @@ class Server:
         package = self.log.package(self.versions.get(client, 0), self.replica.checkpoint)
         self.versions[client] = package.upto
         return package
+
+    def catch_up_size(self, client: int) -> int:
+        """The bytes of `catch_up`, where nobody reads them; the client is taken to be there all the same."""
+        size = self.log.package_size(self.versions.get(client, 0), self.replica.checkpoint_size)
+        self.versions[client] = self.replica.version
+        return size
 
     def step(self, frames: Mapping[int, bytes]) -> ServerStep:
         """`aggregate` on this server."""

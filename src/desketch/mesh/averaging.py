@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse
+import scipy  # its parts are imported at first use
 
 from desketch.errors import InputError
 from desketch.mesh.topology import SpanningTree, Topology

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from desketch.fed.auto_step import norm
+from desketch.core.vectors import norm
 from desketch.fed.replica import Replica
 from desketch.fed.update import Update
 from desketch.mesh.averaging import GossipResult, gossip, hops_for

@@ -15,17 +15,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import networkx as nx
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse
-import scipy.sparse.csgraph
-import scipy.sparse.linalg
+import scipy  # its parts are imported at first use
 
+from desketch.core.lazy import lazy
 from desketch.errors import ConfigError
 
 __all__ = ["TOPOLOGIES", "SpanningTree", "Topology", "build_topology"]
 
+nx = lazy("networkx")
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 

@@ -40,7 +40,11 @@ class _Settings:
 
 @dataclass(frozen=True, kw_only=True)
 class PerStep(_Settings):
-    """Algorithm 2: every local step clips each example's gradient to ``clip`` and adds noise.  Protects one example."""
+    """Algorithm 2: every local step clips each example's gradient to ``clip`` and adds noise.  Protects one example.
+
+    >>> PerStep(clip=1.0, epsilon=4, delta=1e-5).unit
+    'example'
+    """
 
     @property
     def mechanism(self) -> str:

@@ -8,15 +8,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import networkx as nx
 import numpy as np
 import numpy.typing as npt
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
+from desketch.core.lazy import lazy
+
 __all__ = ["PALETTE", "Series", "graph_figure", "line_figure", "to_svg"]
 
+nx = lazy("networkx")
 PALETTE = ("#3d85c6", "#e07b39", "#4fa35f", "#a56cc1", "#c9a227")
 _INK, _FAINT = "#010203", "#040506"  # stand-ins that `to_svg` replaces by the page's own colours
 _SIZE = (4.5, 3.1)

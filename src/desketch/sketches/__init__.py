@@ -48,5 +48,12 @@ _remembered = lru_cache(maxsize=256, typed=True)(_family)  # a distribution is i
 
 
 def draw(name: str, *, d: int, b: int, key: Key, **options: Any) -> Sketch:
-    """Draw the operator R of the named family: a pure function of (family, d, b, options, key)."""
+    """Draw the operator R of the named family: a pure function of (family, d, b, options, key).
+
+    >>> import numpy as np
+    >>> R = draw("srht", d=1_000_000, b=10_000, key=Key(2023).fold_in("round", 1))
+    >>> s = R.sketch(np.ones(1_000_000, dtype=np.float32))  # what travels
+    >>> s.shape, R.desketch(s).shape, round(R.alpha, 1)  # E[RᵀRg] = g, E|RᵀRg|² = (1 + alpha)|g|²
+    ((10000,), (1000000,), 99.0)
+    """
     return Sketch(family(name, d=d, b=b, **options), key)

@@ -165,7 +165,7 @@ class Sketch:
     def apply_array(self, x: npt.NDArray[Any], transpose: bool) -> npt.NDArray[Any]:
         """Apply the compiled R (or Rᵀ) to the last axis of an array already checked."""
         x = np.ascontiguousarray(x)
-        out = np.empty((*x.shape[:-1], self.d if transpose else self.b), dtype=x.dtype)
+        out = compiled.empty((*x.shape[:-1], self.d if transpose else self.b), x.dtype)
         if transpose:
             self._plan.desketch(x, out, 1.0, False, compiled.workers(out.size, self._threads))
         else:

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import numpy.typing as npt
+import scipy  # its FFT is imported at first use
 import torch
-from scipy import fft
 from torch import Tensor
 
 __all__ = ["Columns", "Hadamard", "Hartley", "LinearMap", "Rows", "Selection"]
@@ -181,7 +181,7 @@ def dht(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     d = x.shape[-1]
     if not x.size:
         return x
-    X = fft.rfft(x, axis=-1)
+    X = scipy.fft.rfft(x, axis=-1)
     mirrored = X[..., (d - 1) // 2 : 0 : -1]
     return np.concatenate([X.real - X.imag, mirrored.real + mirrored.imag], axis=-1)
 

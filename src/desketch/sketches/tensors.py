@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy.typing as npt
 import torch
 from torch.autograd.forward_ad import unpack_dual
 
+from desketch.core import compiled
 from desketch.sketches.base import Sketch
 
 __all__ = ["apply_reference_to_array", "arrays", "linear"]
@@ -38,9 +40,15 @@ def _address(x: torch.Tensor) -> int | None:
 
 def _apply_at(address: int, x: torch.Tensor, R: Sketch, transpose: bool) -> torch.Tensor:
     """Apply R, or Rᵀ, to the rows of x, which are contiguous at this address."""
-    out = x.new_empty((*x.shape[:-1], R.d if transpose else R.b))
+    out = _empty((*x.shape[:-1], R.d), x) if transpose else x.new_empty((*x.shape[:-1], R.b))
     R.apply_at(address, out.data_ptr(), out.numel() // out.shape[-1], x.dtype is torch.float32, transpose)
     return out
+
+
+def _empty(shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
+    if prod(shape) * like.element_size() < compiled.LONG:
+        return like.new_empty(shape)
+    return torch.from_numpy(compiled.empty(shape, np.float32 if like.dtype is torch.float32 else np.float64))
 
 
 def _apply(x: torch.Tensor, R: Sketch, transpose: bool) -> torch.Tensor:

@@ -20,6 +20,11 @@ class Wire:
 
     ``compression`` is d/b, or give the sketch size ``b`` itself.  ``codec`` holds the numbers on the way up and
     ``codec_down`` those on the way down (default: the same).  ``options`` are the family's, e.g. ``{"nnz": 4}``.
+
+    >>> Wire().sketch_size(9610)  # d/b = 30
+    320
+    >>> Wire(b=100, codec="int8", codec_down="f16").sketch_size(9610)
+    100
     """
 
     family: str = "srht"

@@ -351,7 +351,7 @@ def automatic(rank, options):
     for budget in (options["thin"], options["budget"]):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            loop = Loop(rank, every=None, method="auto", budget=budget, steps=800).run(5)
+            loop = Loop(rank, every=None, method="auto", budget=budget, steps=4000).run(5)
         said.append([str(w.message) for w in caught])
     return {"choice": loop.outer.choice, "wire": loop.outer.wire, "every": loop.outer.every, "said": said}
 

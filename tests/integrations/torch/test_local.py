@@ -95,6 +95,23 @@ def test_a_failed_round_moves_no_memory_and_ends_everybody():
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
+def test_a_round_that_fails_half_way_moves_no_memory():
+    ranks, owners, deltas = local_ranks(W), methods(Signs()), updates()
+    a_round(ranks, owners, 0, deltas)
+    before = {name: value.clone() for name, value in owners[1].state_dict().items()}
+
+    def broken(exchange):
+        if exchange.rank == 0:
+            exchange._all_to_all = None  # its second collective fails, after everyone has encoded
+        method = owners[exchange.rank]
+        return exchange_update(method, torch.zeros(3), report(method, 1, deltas[exchange.rank].clone()), exchange)
+
+    with pytest.raises(TypeError):
+        together(ranks, broken)
+    after = owners[1].state_dict()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
 @pytest.mark.parametrize("n", [1, 4095, 4096, 10_000])
 def test_the_digest_sees_one_bit_and_a_move(n):
     x = torch.randn(n, generator=torch.Generator().manual_seed(n))

@@ -2,7 +2,8 @@
 
 In a secure deployment a party is who its certificate says, whatever it claims: its MQTT name is the certificate's, so
 nobody takes another's place, and a client may write and read its own topics only.  Session and retained messages are
-kept on disk.
+kept on disk.  The server reads replies slower than thousands of clients write them, so as many may wait for it: what
+finds no room is dropped, and sent again only when the rounds repeat its order.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ persistence true
 persistence_location {state}/
 autosave_interval 60
 max_packet_size {packet}
-max_queued_messages 1000
+max_queued_messages {queue}
 max_inflight_messages 0
 set_tcp_nodelay true
 sys_interval 0
@@ -94,7 +95,12 @@ def write_broker(
         _write(folder / "access", _access(root))
     configuration = folder / "mosquitto.conf"
     text = _CONFIGURATION.format(
-        user=getpass.getuser(), state=state, packet=MAX_PACKET, access=access, listeners=listeners
+        user=getpass.getuser(),
+        state=state,
+        packet=MAX_PACKET,
+        queue=1000 + 4 * clients,
+        access=access,
+        listeners=listeners,
     )
     _write(configuration, text)
     return configuration

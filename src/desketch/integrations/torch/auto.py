@@ -28,6 +28,8 @@ class Choice:
 
     wire: AnyWire
     every: int
+    outer_lr: float
+    outer_momentum: float
     bytes_per_parameter: float
     worth_it: bool
     why: str
@@ -50,25 +52,26 @@ def choose(budget: float, *, steps: int, sizes: Sequence[int], ranks: int, adapt
     affordable = [(row, price) for row, price in priced if price <= budget]
     if affordable:
         row, price = min(affordable, key=lambda pair: pair[0].loss)
-        return Choice(row.wire, row.every, price, *_explain(row, price, budget))
+        return Choice(row.wire, row.every, row.outer_lr, row.outer_momentum, price, *_explain(row, price, budget))
     row, price = min(priced, key=lambda pair: pair[1])
-    every = math.ceil(row.every * price / budget)
-    if every > steps:
+    rounds = math.floor(budget * math.ceil(steps / row.every) / price)
+    if rounds < 1:
         raise ConfigError(
             f"{budget:g} bytes a parameter do not pay for one round of the thinnest method in {steps} steps; raise the "
             "budget, or train without an outer step"
         )
+    every = math.ceil(steps / rounds)
     price = bytes_per_parameter(row.wire, every, steps=steps, sizes=sizes, ranks=ranks, adaptive=adaptive)
-    return Choice(row.wire, every, price, False, _stretched(row, every, budget))
+    return Choice(row.wire, every, row.outer_lr, row.outer_momentum, price, False, _stretched(row, every, budget))
 
 
 def bytes_per_parameter(
     wire: AnyWire, every: int, *, steps: int, sizes: Sequence[int], ranks: int, adaptive: bool = True
 ) -> float:
-    """What a run sends and receives, a rank and parameter."""
+    """What a run sends and receives, a rank and parameter; what is left at its end is a round too."""
     method = make(wire, sizes=sizes, key=Key(0), momentum=0.9, moments=(lambda: []) if adaptive else None)
     a_round = method.round_bytes(ranks) + (ranks - 1) * HELLO_BYTES
-    return 2 * a_round * (steps // every) / sum(sizes)
+    return 2 * a_round * math.ceil(steps / every) / sum(sizes)
 
 
 def _explain(row: Row, price: float, budget: float) -> tuple[bool, str]:

@@ -55,11 +55,11 @@ class SketchedOuter:
         model: whose trainable parameters are averaged; buffers (running statistics) stay with each rank.
         optimizer: the inner optimiser, any; of Adam's kind, its second moments weigh the sketch.
         every: inner steps between rounds, 20 unless ``method="auto"`` chooses.
-        wire: what travels: `Wire` (a sketch), `Dense` (DiLoCo) or `Sparse` (SparseLoCo).
+        wire: what travels: `Wire` (a sketch), `Dense` (DiLoCo), `Sparse` (SparseLoCo) or `Signs`.
         compression: short for ``wire=Wire(compression=...)``.
-        method: a name for the usual wire: sketch, diloco, diloco-int8, diloco-int4, sparseloco; or auto, which chooses
-            wire and every by ``budget`` (bytes a parameter, sent and received by a rank in the whole run) and ``steps``
-            (inner steps of the run).
+        method: a name for the usual wire: sketch, signs, diloco, diloco-int8, diloco-int4, sparseloco; or auto, which
+            chooses wire and every by ``budget`` (bytes a parameter, sent and received by a rank in the whole run).
+        steps: inner steps of the run, if known: a run of few rounds takes a smaller outer momentum.
         key: public; all ranks share it.
         outer_lr, outer_momentum: those of the outer step; by default what the method is known to work with.
         weights: "auto" weighs a sketch by Adam's second moments where the optimiser has them, "none" does not.
@@ -104,7 +104,11 @@ class SketchedOuter:
         self.every = self.choice.every if self.choice else _EVERY if every is None else every
         if not (isinstance(self.every, int) and self.every >= 1):
             raise ConfigError(f"every counts the inner steps between rounds and is at least 1, got {self.every!r}")
-        lr, momentum = defaults(self.wire)
+        if steps is not None and steps < 1:
+            raise ConfigError(f"steps counts the inner steps of the run and is at least 1, got {steps}")
+        lr, momentum = defaults(self.wire, rounds=steps // self.every if steps else None)
+        if self.choice:
+            lr, momentum = self.choice.outer_lr, self.choice.outer_momentum
         lr, momentum = lr if outer_lr is None else outer_lr, momentum if outer_momentum is None else outer_momentum
         self.nesterov = Nesterov(lr=lr, momentum=momentum)
         self.weights = "v^(-1/4)" if weights == "auto" and adaptive(optimizer) else "1"
@@ -309,8 +313,8 @@ class SketchedOuter:
         steps: int | None,
     ) -> Choice | None:
         if method != "auto":
-            if budget is not None or steps is not None:
-                raise ConfigError('budget and steps are for method="auto"; leave them out, or let it choose')
+            if budget is not None:
+                raise ConfigError('budget is for method="auto"; leave it out, or let it choose')
             return None
         if wire is not None or compression is not None or every is not None:
             raise ConfigError('method="auto" chooses wire and every itself; give budget and steps only')

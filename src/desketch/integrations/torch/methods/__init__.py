@@ -14,7 +14,7 @@ from desketch.integrations.torch.methods.weighing import Moments
 from desketch.keys import Key
 from desketch.wire import Wire
 
-__all__ = ["METHODS", "AnyWire", "Dense", "Method", "Signs", "Sparse", "defaults", "make", "wire_of"]
+__all__ = ["FEW", "METHODS", "AnyWire", "Dense", "Method", "Signs", "Sparse", "defaults", "make", "wire_of"]
 
 AnyWire = Wire | Dense | Sparse | Signs
 
@@ -27,6 +27,8 @@ METHODS: dict[str, AnyWire] = {
     "signs": Signs(),
 }
 """A name for the usual wire of every method."""
+
+FEW = 200  # rounds: in a shorter run a large outer momentum has not averaged before the run is over
 
 _KINDS: dict[type, type[Method]] = {Wire: SketchMethod, Dense: DenseMethod, Sparse: SparseMethod, Signs: SignsMethod}
 
@@ -49,9 +51,11 @@ def wire_of(method: str | None, wire: AnyWire | None, compression: float | None)
     return METHODS[method or "sketch"]
 
 
-def defaults(wire: AnyWire) -> tuple[float, float]:
-    """Outer learning rate and momentum that the wire's method is known to work with."""
+def defaults(wire: AnyWire, *, rounds: int | None = None) -> tuple[float, float]:
+    """Outer learning rate and momentum that the wire's method is known to work with, in a run of so many rounds."""
     kind = _KINDS[type(wire)]
+    if isinstance(wire, Wire) and rounds is not None and rounds < FEW:
+        return 1.0, 0.7
     return kind.lr, kind.momentum
 
 

@@ -14,6 +14,7 @@ the step at which an outer momentum m, which averages over 1/(1-m) rounds, keeps
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -32,6 +33,9 @@ __all__ = ["SketchMethod", "gain"]
 
 class SketchMethod(Method):
     """``moments`` is None for D = 1."""
+
+    lr: ClassVar[float] = 1.0
+    momentum: ClassVar[float] = 0.8
 
     def __init__(self, wire: Wire, *, sizes: Sequence[int], key: Key, momentum: float, moments: Moments | None) -> None:
         self.wire, self.key, self._momentum = wire, key, momentum

@@ -52,7 +52,7 @@ class Sparse:
 class SparseMethod(Method):
     """`Sparse` updates of d numbers; ``memory`` is e_w."""
 
-    lr: ClassVar[float] = 1.0
+    lr: ClassVar[float] = 2.0
     momentum: ClassVar[float] = 0.0
 
     def __init__(self, wire: Sparse, *, d: int) -> None:
