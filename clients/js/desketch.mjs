@@ -842,6 +842,7 @@ var CODECS = { f32, f16, int8: integers(8), int4: integers(4), sign1 };
 // src/frame.ts
 var MAGIC = 222;
 var VERSION = 2;
+var LARGEST_HALF = 65504;
 var CODEC_CODES = { f32: 0, f16: 1, int8: 2, int4: 3, sign1: 4, opaque: 15 };
 var FAMILY_CODES = {
   none: 0,
@@ -907,19 +908,34 @@ function open(bytes, expected) {
   return { weight: header.weight, payload };
 }
 function decode(bytes, expected) {
-  const codec = codecOf(expected);
   const { weight, payload } = open(bytes, expected);
-  const size = codec.size(expected.b);
+  const size = payloadSize(expected);
   if (payload.length !== size) {
     const what = `${expected.codec} of ${expected.b} numbers takes ${size}`;
     throw new Refused("payload length", `payload length: got ${payload.length} bytes, ${what}`);
   }
-  return { weight, values: codec.decode(payload, expected) };
+  return { weight, ...readPayload(payload, expected) };
 }
-function encode(values, expected, weight, random) {
+function encode(values, expected, weight, random, extra = []) {
+  return pack(expected, weight, payloadOf({ values, extra }, expected, random));
+}
+function payloadOf({ values, extra }, expected, random) {
   if (values.length !== expected.b) throw new RangeError(`${values.length} numbers for b = ${expected.b}`);
-  if (!values.every(Number.isFinite)) throw new RangeError("numbers that are not finite are never sent");
-  return pack(expected, weight, codecOf(expected).encode(values, expected, random));
+  if (extra.length !== (expected.extra ?? 0)) throw new RangeError(`${extra.length} extra numbers, ${expected.extra ?? 0} are agreed`);
+  if (!values.every(Number.isFinite) || !extra.every(Number.isFinite)) throw new RangeError("numbers that are not finite are never sent");
+  const halves = extra.map((x) => toHalf(Math.min(Math.max(x, -LARGEST_HALF), LARGEST_HALF)));
+  return concat(codecOf(expected).encode(values, expected, random), halves.flatMap((half) => [half & 255, half >> 8]));
+}
+function payloadSize(expected) {
+  return codecOf(expected).size(expected.b) + 2 * (expected.extra ?? 0);
+}
+function readPayload(payload, expected) {
+  const codec = codecOf(expected);
+  const size = codec.size(expected.b);
+  const values = codec.decode(payload.subarray(0, size), expected);
+  const extra = Array.from({ length: expected.extra ?? 0 }, (_, i) => fromHalf(payload[size + 2 * i] | payload[size + 2 * i + 1] << 8));
+  if (!extra.every(Number.isFinite)) throw new Refused("extra", "extra: a number beside the payload is not finite");
+  return { values, extra };
 }
 function codecOf({ codec }) {
   if (CODECS[codec] === void 0) throw new RangeError(`no codec ${codec}; there are ${Object.keys(CODECS).join(", ")}`);
@@ -1068,6 +1084,14 @@ var ServerOptimizer = class {
     if (this.auto) this.vectors.s = s;
     for (let i = 0; i < w.length; i++) w[i] += s[i];
   }
+  /** The last step s, from what is kept, where a checkpoint leaves it out. */
+  deriveStep() {
+    const { m, v, top } = this.vectors;
+    if (this.auto === void 0 || this.vectors.s !== void 0 || m === void 0) return;
+    const p = divided(m, share(this.beta, this.t));
+    const under = top ?? (v && divided(v, share(BETA2, this.t)));
+    this.vectors.s = times2(under === void 0 ? p : this.over(p, under), this.eta);
+  }
   /** The running mean m, without its bias correction. */
   mean(u) {
     if (this.beta === 0) return u;
@@ -1083,6 +1107,9 @@ var ServerOptimizer = class {
     const squares = u.map((x) => x * x);
     const v = mix(this.vectors.v, BETA2, squares, 1 - BETA2);
     const under = second(divided(v, share(BETA2, this.t)));
+    return this.over(m, under);
+  }
+  over(m, under) {
     return m.map((x, i) => x / fround3(fround3(sqrt(under[i])) + this.floor));
   }
 };
@@ -1096,10 +1123,8 @@ var FLAG = 80;
 var LONG_CHECK = 8;
 var WEIGHT = 4;
 var LONG_FROM = 4096;
-function encodeShort(values, expected, weight, agreed, random) {
-  if (values.length !== expected.b) throw new RangeError(`${values.length} numbers for b = ${expected.b}`);
-  if (!values.every(Number.isFinite)) throw new RangeError("numbers that are not finite are never sent");
-  const payload = codecOf(expected).encode(values, expected, random);
+function encodeShort(values, expected, weight, agreed, random, extra = []) {
+  const payload = payloadOf({ values, extra }, expected, random);
   const weighed = Math.fround(weight) === Math.fround(agreed) ? [] : weightBytes(weight);
   const long = payload.length >= LONG_FROM ? LONG_CHECK : 0;
   const flag = FLAG | long | (weighed.length > 0 ? WEIGHT | weighed.length - 1 : 0);
@@ -1119,17 +1144,15 @@ function decodeShort(bytes, expected, agreed) {
   if (bytes.length < at + length) throw cutShort(sent ? "weight" : "frame length");
   const weight = sent ? readWeight(bytes.subarray(at, at + length)) : agreed;
   const payload = bytes.subarray(at + length);
-  const codec = codecOf(expected);
-  if (payload.length !== codec.size(expected.b)) {
-    throw new Refused("payload length", `payload length: got ${payload.length} bytes, expected ${codec.size(expected.b)}`);
-  }
+  const size = payloadSize(expected);
+  if (payload.length !== size) throw new Refused("payload length", `payload length: got ${payload.length} bytes, expected ${size}`);
   if (long !== payload.length >= LONG_FROM) throw new Refused("flag", "flag: a check of another size");
   if (sent && weight === Math.fround(agreed)) throw new Refused("weight", "weight: sent though it is the agreed one");
   const right = check2(expected, weight, payload);
   if (right.some((byte, i) => bytes[2 + i] !== byte)) {
     throw new Refused("check", "check: damaged on the way, or of another run, key, round, d, b, codec, kind or weight");
   }
-  return { weight, values: codec.decode(payload, expected) };
+  return { weight, ...readPayload(payload, expected) };
 }
 var cutShort = (field) => new Refused(field, `${field}: cut short`);
 function check2(expected, weight, payload) {
@@ -1141,8 +1164,8 @@ function check2(expected, weight, payload) {
 
 // src/replica.ts
 var LARGEST_KEPT = 1e30;
-function headerOf({ run, family, d, b, key, down }, t) {
-  return { run, round: t, family, d, b, codec: down, kind: "broadcast", key: key.foldIn("round", t) };
+function headerOf({ run, family, d, b, key, down, extra = 0 }, t) {
+  return { run, round: t, family, d, b, codec: down, kind: "broadcast", key: key.foldIn("round", t), extra };
 }
 var Replica = class {
   constructor(w0, wire, optimizer) {
@@ -1168,9 +1191,10 @@ var Replica = class {
     if (broadcast !== void 0) {
       const expected = headerOf(this.wire, t);
       const full = broadcast[0] === MAGIC;
-      const { values } = full ? decode(broadcast, expected) : decodeShort(broadcast, expected, 1);
+      const { values, extra } = full ? decode(broadcast, expected) : decodeShort(broadcast, expected, 1);
       const u = this.sketchAt(t).desketch(values);
-      this.optimizer.apply(this.w, { u, norm: norm(values), b: this.wire.b });
+      const along = extra.length > 0 ? { along: extra[0] } : {};
+      this.optimizer.apply(this.w, { u, norm: norm(values), b: this.wire.b, ...along });
       this.checkNumbers(t);
     }
     this.version = t;
@@ -1296,11 +1320,34 @@ function shuffles(key, n, length) {
   return out.subarray(0, length);
 }
 
+// src/client_momentum.ts
+var ClientMomentum = class {
+  constructor(beta) {
+    this.beta = beta;
+    if (!(beta > 0 && beta < 1)) throw new RangeError(`beta of a running mean lies between 0 and 1, not at ${beta}`);
+  }
+  beta;
+  m;
+  n = 0;
+  t = 0;
+  /** Take in the update of round t and return the mean to be sent. */
+  mean(t, delta) {
+    const old = this.m;
+    const fade = this.beta ** (t - this.t);
+    const fresh = old === void 0 || this.t >= t;
+    this.m = fresh ? delta.slice() : old.map((x, i) => x * fade + delta[i]);
+    this.n = fresh ? 1 : this.n * fade + 1;
+    this.t = t;
+    return this.m.map((x) => x / this.n);
+  }
+};
+
 // src/client.ts
 var Client = class {
   constructor(replica, settings) {
     this.replica = replica;
     this.settings = settings;
+    if (settings.beta) this.memory = new ClientMomentum(settings.beta);
     const { network, examples } = settings;
     const d = dimension(network);
     if (d !== replica.wire.d) throw new Refused("d", `d: the model has ${d} parameters, the run ${replica.wire.d}`);
@@ -1315,6 +1362,7 @@ var Client = class {
   settings;
   /** Mean loss of the local steps of the last update. */
   loss = NaN;
+  memory;
   /** The frame, full or short, of this client's update of round t = version + 1. */
   update(short = false) {
     const { replica, settings } = this;
@@ -1327,10 +1375,18 @@ var Client = class {
     }
     this.loss = loss2;
     const header = { ...headerOf(replica.wire, t), kind: "update", codec: settings.up };
-    const sketch = replica.sketchAt(t).sketch(delta);
+    const extra = replica.wire.extra ? [this.alongLastStep(delta)] : [];
+    const sketch = replica.sketchAt(t).sketch(this.memory?.mean(t, delta) ?? delta);
     const weight = settings.examples.y.length;
-    if (!short) return encode(sketch, header, weight, settings.random);
-    return encodeShort(sketch, header, weight, settings.knownWeight ? weight : 1, settings.random);
+    if (!short) return encode(sketch, header, weight, settings.random, extra);
+    return encodeShort(sketch, header, weight, settings.knownWeight ? weight : 1, settings.random, extra);
+  }
+  /** √(d/b) ⟨Δ, s⟩/|s| of the replica's last step s; 0 before the first. */
+  alongLastStep(delta) {
+    const { optimizer, wire } = this.replica;
+    const s = optimizer.vectors.s;
+    const length = s === void 0 ? 0 : norm(s);
+    return length === 0 ? 0 : Math.sqrt(wire.d / wire.b) * dot(delta, s) / length;
   }
 };
 
@@ -1364,6 +1420,7 @@ function loadCheckpoint(replica, blob) {
   if (optimizer.auto) {
     optimizer.auto.eta = given.auto.eta;
     optimizer.auto.bound = given.auto.bound ?? Infinity;
+    optimizer.deriveStep();
   }
 }
 function refuse2(what) {
@@ -1554,7 +1611,9 @@ var Session = class {
     if (order.checkpoint !== void 0) {
       loadCheckpoint(replica, order.checkpoint);
       joined.unborn = false;
-    } else if (!joined.unborn && order.since <= replica.version && replica.version <= order.upto) {
+    } else if (replica.version > order.upto) {
+      joined.unborn = true;
+    } else if (!joined.unborn && order.since <= replica.version) {
       for (const { t, frame } of order.broadcasts) {
         if (t <= replica.version) continue;
         replica.version = t - 1;
@@ -1572,8 +1631,13 @@ var Session = class {
     if (joined === void 0 || joined.unborn) return cannotFollow(bytes[1] ?? 0);
     const { replica } = joined.client;
     const { round, train, broadcast } = readShortOrder(bytes, replica.version);
-    if (broadcast !== void 0 && replica.version === round - 2) replica.apply(round - 1, broadcast);
     const upto = round - 1;
+    try {
+      if (broadcast !== void 0 && replica.version === upto - 1) replica.apply(upto, broadcast);
+    } catch (error) {
+      if (error instanceof Refused) return cannotFollow(round);
+      throw error;
+    }
     const broadcasts = broadcast === void 0 ? [] : [{ t: upto, frame: broadcast }];
     const order = { run: joined.run, d: joined.d, round, train, since: upto - broadcasts.length, upto, half: this.half(), broadcasts };
     if (replica.version !== upto || !shortOrderHolds(bytes, order)) return cannotFollow(round);
@@ -1611,12 +1675,12 @@ var hex = (bytes) => Array.from(bytes, (byte) => byte.toString(16).padStart(2, "
 // src/agreement.ts
 function replicaOf(agreement, run) {
   const { seed, shapes, wire, optimizer, eta_global, client_momentum } = agreement;
-  if (client_momentum > 0) throw new Refused("client_momentum", "client_momentum: this client sends plain updates only");
   const d = shapes.reduce((sum, shape) => sum + shape.reduce((n, m) => n * m, 1), 0);
-  const beta = agreement.beta ?? (eta_global === "auto" ? 0.5 : 0.9);
+  const beta = agreement.beta ?? (client_momentum > 0 ? 0 : eta_global === "auto" ? 0.5 : 0.9);
+  const extra = Number(client_momentum > 0 && eta_global === "auto");
   return new Replica(
     new Float32Array(d),
-    { run, key: Key.fromSeed(seed), family: wire.family, options: wire.options, d, b: wire.b, down: wire.codec_down },
+    { run, key: Key.fromSeed(seed), family: wire.family, options: wire.options, d, b: wire.b, down: wire.codec_down, extra },
     new ServerOptimizer(optimizer, eta_global, beta)
   );
 }
@@ -1634,6 +1698,7 @@ function networkOfShapes(shapes, activation) {
 export {
   CODECS,
   Client,
+  ClientMomentum,
   Key,
   Refused,
   Replica,

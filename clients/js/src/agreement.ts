@@ -22,12 +22,12 @@ export interface Agreement {
 /** A replica of this run, its w still zero. */
 export function replicaOf(agreement: Agreement, run: number): Replica {
   const { seed, shapes, wire, optimizer, eta_global, client_momentum } = agreement;
-  if (client_momentum > 0) throw new Refused("client_momentum", "client_momentum: this client sends plain updates only");
   const d = shapes.reduce((sum, shape) => sum + shape.reduce((n, m) => n * m, 1), 0);
-  const beta = agreement.beta ?? (eta_global === "auto" ? 0.5 : 0.9);
+  const beta = agreement.beta ?? (client_momentum > 0 ? 0 : eta_global === "auto" ? 0.5 : 0.9);
+  const extra = Number(client_momentum > 0 && eta_global === "auto");
   return new Replica(
     new Float32Array(d),
-    { run, key: Key.fromSeed(seed), family: wire.family, options: wire.options, d, b: wire.b, down: wire.codec_down },
+    { run, key: Key.fromSeed(seed), family: wire.family, options: wire.options, d, b: wire.b, down: wire.codec_down, extra },
     new ServerOptimizer(optimizer, eta_global, beta),
   );
 }

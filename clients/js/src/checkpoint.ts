@@ -43,6 +43,7 @@ export function loadCheckpoint(replica: Replica, blob: Uint8Array): void {
   if (optimizer.auto) {
     optimizer.auto.eta = given.auto.eta;
     optimizer.auto.bound = given.auto.bound ?? Infinity;
+    optimizer.deriveStep();
   }
 }
 

@@ -1,13 +1,14 @@
 /** Frames: one message as bytes, in its full form (frame spec v2). */
 
 import { concat, crc32, Reader, uint32, varint } from "./bytes.ts";
-import { type Codec, CODECS, type Random } from "./codecs.ts";
+import { type Codec, CODECS, fromHalf, type Random, toHalf } from "./codecs.ts";
 import { Refused } from "./errors.ts";
 import type { Key } from "./key.ts";
 import { sha256 } from "./sha256.ts";
 
 export const MAGIC = 0xde;
 const VERSION = 2;
+const LARGEST_HALF = 65504;
 const CODEC_CODES: Record<string, number> = { f32: 0, f16: 1, int8: 2, int4: 3, sign1: 4, opaque: 15 };
 const FAMILY_CODES: Record<string, number> = {
   none: 0, gaussian: 1, srht: 2, ams: 3, countsketch: 4, sparse1: 5, sparse2: 6, uniform: 7,
@@ -28,7 +29,17 @@ export interface Header {
 }
 
 /** What a receiver expects: everything but the weight, and the key itself. */
-export type Expected = Omit<Header, "weight" | "fingerprint"> & { key: Key };
+export type Expected = Omit<Header, "weight" | "fingerprint"> & {
+  key: Key;
+  /** How many extra numbers follow the codec's; none if undefined. */
+  extra?: number;
+};
+
+/** What a frame carries beside its weight. */
+export interface Numbers {
+  values: Float32Array;
+  extra: number[];
+}
 
 export interface Frame {
   header: Header;
@@ -98,25 +109,45 @@ export function open(bytes: Uint8Array, expected: Expected): { weight: number; p
 }
 
 /** The numbers of one frame that must be what is expected, and its weight. */
-export function decode(bytes: Uint8Array, expected: Expected): { weight: number; values: Float32Array } {
-  const codec = codecOf(expected);
+export function decode(bytes: Uint8Array, expected: Expected): { weight: number } & Numbers {
   const { weight, payload } = open(bytes, expected);
-  const size = codec.size(expected.b);
+  const size = payloadSize(expected);
   if (payload.length !== size) {
     const what = `${expected.codec} of ${expected.b} numbers takes ${size}`;
     throw new Refused("payload length", `payload length: got ${payload.length} bytes, ${what}`);
   }
-  return { weight, values: codec.decode(payload, expected) };
+  return { weight, ...readPayload(payload, expected) };
 }
 
 /** A frame of these numbers. */
-export function encode(values: Float32Array, expected: Expected, weight: number, random: Random): Uint8Array {
-  if (values.length !== expected.b) throw new RangeError(`${values.length} numbers for b = ${expected.b}`);
-  if (!values.every(Number.isFinite)) throw new RangeError("numbers that are not finite are never sent");
-  return pack(expected, weight, codecOf(expected).encode(values, expected, random));
+export function encode(values: Float32Array, expected: Expected, weight: number, random: Random, extra: number[] = []): Uint8Array {
+  return pack(expected, weight, payloadOf({ values, extra }, expected, random));
 }
 
-export function codecOf({ codec }: Expected): Codec {
+/** The codec's bytes, then the extra numbers as float16. */
+export function payloadOf({ values, extra }: Numbers, expected: Expected, random: Random): Uint8Array {
+  if (values.length !== expected.b) throw new RangeError(`${values.length} numbers for b = ${expected.b}`);
+  if (extra.length !== (expected.extra ?? 0)) throw new RangeError(`${extra.length} extra numbers, ${expected.extra ?? 0} are agreed`);
+  if (!values.every(Number.isFinite) || !extra.every(Number.isFinite)) throw new RangeError("numbers that are not finite are never sent");
+  const halves = extra.map((x) => toHalf(Math.min(Math.max(x, -LARGEST_HALF), LARGEST_HALF)));
+  return concat(codecOf(expected).encode(values, expected, random), halves.flatMap((half) => [half & 255, half >> 8]));
+}
+
+export function payloadSize(expected: Expected): number {
+  return codecOf(expected).size(expected.b) + 2 * (expected.extra ?? 0);
+}
+
+/** The numbers of a payload of the right size. */
+export function readPayload(payload: Uint8Array, expected: Expected): Numbers {
+  const codec = codecOf(expected);
+  const size = codec.size(expected.b);
+  const values = codec.decode(payload.subarray(0, size), expected);
+  const extra = Array.from({ length: expected.extra ?? 0 }, (_, i) => fromHalf(payload[size + 2 * i] | (payload[size + 2 * i + 1] << 8)));
+  if (!extra.every(Number.isFinite)) throw new Refused("extra", "extra: a number beside the payload is not finite");
+  return { values, extra };
+}
+
+function codecOf({ codec }: Expected): Codec {
   if (CODECS[codec] === undefined) throw new RangeError(`no codec ${codec}; there are ${Object.keys(CODECS).join(", ")}`);
   return CODECS[codec];
 }

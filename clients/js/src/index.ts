@@ -12,6 +12,7 @@ export { check, decode, encode, type Expected, type Frame, type Header, open, pa
 export { type Eta, round16, ServerOptimizer, type Update } from "./optimizers.ts";
 export { headerOf, Replica, type Wire } from "./replica.ts";
 export { dimension, type Examples, localUpdate, type LocalWork, loss, type Network, networkOf } from "./train.ts";
+export { ClientMomentum } from "./client_momentum.ts";
 export { Client, type ClientSettings } from "./client.ts";
 export { decodeShort, encodeShort } from "./short.ts";
 export { loadCheckpoint } from "./checkpoint.ts";

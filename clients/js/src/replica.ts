@@ -21,11 +21,13 @@ export interface Wire {
   b: number;
   /** Codec of broadcasts. */
   down: string;
+  /** Extra numbers of every message: 1 where clients send running means to an automatic step. */
+  extra?: number;
 }
 
 /** What a broadcast of round t must say. */
-export function headerOf({ run, family, d, b, key, down }: Wire, t: number): Expected {
-  return { run, round: t, family, d, b, codec: down, kind: "broadcast", key: key.foldIn("round", t) };
+export function headerOf({ run, family, d, b, key, down, extra = 0 }: Wire, t: number): Expected {
+  return { run, round: t, family, d, b, codec: down, kind: "broadcast", key: key.foldIn("round", t), extra };
 }
 
 export class Replica {
@@ -54,9 +56,10 @@ export class Replica {
     if (broadcast !== undefined) {
       const expected = headerOf(this.wire, t);
       const full = broadcast[0] === MAGIC;
-      const { values } = full ? decode(broadcast, expected) : decodeShort(broadcast, expected, 1);
+      const { values, extra } = full ? decode(broadcast, expected) : decodeShort(broadcast, expected, 1);
       const u = this.sketchAt(t).desketch(values);
-      this.optimizer.apply(this.w, { u, norm: norm(values), b: this.wire.b });
+      const along = extra.length > 0 ? { along: extra[0] } : {};
+      this.optimizer.apply(this.w, { u, norm: norm(values), b: this.wire.b, ...along });
       this.checkNumbers(t);
     }
     this.version = t;

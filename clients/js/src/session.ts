@@ -79,7 +79,9 @@ export class Session {
     if (order.checkpoint !== undefined) {
       loadCheckpoint(replica, order.checkpoint);
       joined.unborn = false;
-    } else if (!joined.unborn && order.since <= replica.version && replica.version <= order.upto) {
+    } else if (replica.version > order.upto) {
+      joined.unborn = true; // the server started over, and w0 is gone
+    } else if (!joined.unborn && order.since <= replica.version) {
       for (const { t, frame } of order.broadcasts) {
         if (t <= replica.version) continue;
         replica.version = t - 1; // rounds between two broadcasts had no update
@@ -98,8 +100,13 @@ export class Session {
     if (joined === undefined || joined.unborn) return cannotFollow(bytes[1] ?? 0);
     const { replica } = joined.client;
     const { round, train, broadcast } = readShortOrder(bytes, replica.version);
-    if (broadcast !== undefined && replica.version === round - 2) replica.apply(round - 1, broadcast);
     const upto = round - 1;
+    try {
+      if (broadcast !== undefined && replica.version === upto - 1) replica.apply(upto, broadcast);
+    } catch (error) {
+      if (error instanceof Refused) return cannotFollow(round); // in full the server can be told what is wrong
+      throw error;
+    }
     const broadcasts = broadcast === undefined ? [] : [{ t: upto, frame: broadcast }];
     const order = { run: joined.run, d: joined.d, round, train, since: upto - broadcasts.length, upto, half: this.half(), broadcasts };
     if (replica.version !== upto || !shortOrderHolds(bytes, order)) return cannotFollow(round);

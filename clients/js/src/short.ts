@@ -3,7 +3,7 @@
 import { concat, crc16, crc32, uint32 } from "./bytes.ts";
 import { type Random } from "./codecs.ts";
 import { Refused } from "./errors.ts";
-import { codecOf, type Expected, head, readWeight, weightBytes } from "./frame.ts";
+import { type Expected, head, type Numbers, payloadOf, payloadSize, readPayload, readWeight, weightBytes } from "./frame.ts";
 
 const FLAG = 0x50;
 const LONG_CHECK = 8;
@@ -11,10 +11,10 @@ const WEIGHT = 4;
 const LONG_FROM = 4096; // bytes of payload from which the check has four bytes
 
 /** A short frame of these numbers; the weight travels only if it is not the agreed one. */
-export function encodeShort(values: Float32Array, expected: Expected, weight: number, agreed: number, random: Random): Uint8Array {
-  if (values.length !== expected.b) throw new RangeError(`${values.length} numbers for b = ${expected.b}`);
-  if (!values.every(Number.isFinite)) throw new RangeError("numbers that are not finite are never sent");
-  const payload = codecOf(expected).encode(values, expected, random);
+export function encodeShort(
+  values: Float32Array, expected: Expected, weight: number, agreed: number, random: Random, extra: number[] = [],
+): Uint8Array {
+  const payload = payloadOf({ values, extra }, expected, random);
   const weighed = Math.fround(weight) === Math.fround(agreed) ? [] : weightBytes(weight);
   const long = payload.length >= LONG_FROM ? LONG_CHECK : 0;
   const flag = FLAG | long | (weighed.length > 0 ? WEIGHT | (weighed.length - 1) : 0);
@@ -22,7 +22,7 @@ export function encodeShort(values: Float32Array, expected: Expected, weight: nu
 }
 
 /** The numbers and the weight of a short frame that must be what is expected. */
-export function decodeShort(bytes: Uint8Array, expected: Expected, agreed: number): { weight: number; values: Float32Array } {
+export function decodeShort(bytes: Uint8Array, expected: Expected, agreed: number): { weight: number } & Numbers {
   if (bytes.length < 2) throw new Refused("frame length", `frame length: ${bytes.length} bytes do not hold a frame`);
   const flag = bytes[0];
   const sent = (flag & WEIGHT) !== 0;
@@ -36,17 +36,15 @@ export function decodeShort(bytes: Uint8Array, expected: Expected, agreed: numbe
   if (bytes.length < at + length) throw cutShort(sent ? "weight" : "frame length");
   const weight = sent ? readWeight(bytes.subarray(at, at + length)) : agreed;
   const payload = bytes.subarray(at + length);
-  const codec = codecOf(expected);
-  if (payload.length !== codec.size(expected.b)) {
-    throw new Refused("payload length", `payload length: got ${payload.length} bytes, expected ${codec.size(expected.b)}`);
-  }
+  const size = payloadSize(expected);
+  if (payload.length !== size) throw new Refused("payload length", `payload length: got ${payload.length} bytes, expected ${size}`);
   if (long !== payload.length >= LONG_FROM) throw new Refused("flag", "flag: a check of another size");
   if (sent && weight === Math.fround(agreed)) throw new Refused("weight", "weight: sent though it is the agreed one");
   const right = check(expected, weight, payload);
   if (right.some((byte, i) => bytes[2 + i] !== byte)) {
     throw new Refused("check", "check: damaged on the way, or of another run, key, round, d, b, codec, kind or weight");
   }
-  return { weight, values: codec.decode(payload, expected) };
+  return { weight, ...readPayload(payload, expected) };
 }
 
 const cutShort = (field: string): Refused => new Refused(field, `${field}: cut short`);

@@ -11,7 +11,7 @@ for await (const line of createInterface({ input: process.stdin })) {
     const join = (agreement, run) => ({
       client: new Client(replicaOf(agreement, run), {
         network: networkOfShapes(agreement.shapes, "relu"), examples: { x: floats(x), y: bytes(y) }, work,
-        up: agreement.wire.codec, own: Key.fromSeed(client), knownWeight: agreement.known_weights, random: Math.random,
+        up: agreement.wire.codec, own: Key.fromSeed(client), knownWeight: agreement.known_weights, beta: agreement.client_momentum, random: Math.random,
       }),
       unborn: true,
     });
