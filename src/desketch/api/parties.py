@@ -144,6 +144,7 @@ class Parties:
             mechanism=privacy.sketch if privacy else None,
             robust=s.robust,
             sizes=self._sizes(),
+            agreed=self._sizes(),
             along=beta > 0 and s.eta_global == "auto",
         )
         return Federation(

@@ -8,7 +8,7 @@ de-sketching leaves noise of std eta |y| / sqrt(b) in every weight, so b alone d
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 from types import MappingProxyType
 from typing import Any
@@ -42,6 +42,7 @@ class Wiring:
     d: int
     key: Key
     run: int = 0
+    agreed: Mapping[int, float] = field(default_factory=dict)  # weights that both ends know
     client_momentum: float = 0.0
 
 
@@ -100,17 +101,28 @@ def _powersgd(wiring: Wiring, setting: Setting) -> Channel:
 def _fetchsgd(wiring: Wiring, setting: Setting) -> Channel:
     columns = _count(wiring, 1 / (5 * setting["compression"]))
     k = _count(wiring, setting["density"])
-    return FetchSGDChannel(d=wiring.d, rows=5, columns=columns, k=k, key=wiring.key, run=wiring.run)
+    return FetchSGDChannel(
+        d=wiring.d, rows=5, columns=columns, k=k, key=wiring.key, run=wiring.run, agreed=wiring.agreed
+    )
 
 
 def _desketch(wiring: Wiring, setting: Setting) -> Channel:
     b = min(setting["b"], wiring.d)
-    along = wiring.client_momentum > 0 and setting["eta_global"] == "auto"
-    return SketchChannel(d=wiring.d, b=b, key=wiring.key, run=wiring.run, codec=setting["codec"], along=along)
+    return SketchChannel(
+        d=wiring.d,
+        b=b,
+        key=wiring.key,
+        run=wiring.run,
+        codec=setting["codec"],
+        along=wiring.client_momentum > 0 and setting["eta_global"] == "auto",
+        agreed=wiring.agreed,
+    )
 
 
 def _both_ways(name: str, wiring: Wiring, compressor: Compressor) -> Channel:
-    return CompressedChannel(name=name, up=compressor, down=compressor, key=wiring.key, run=wiring.run)
+    return CompressedChannel(
+        name=name, up=compressor, down=compressor, key=wiring.key, run=wiring.run, agreed=wiring.agreed
+    )
 
 
 def _count(wiring: Wiring, share: float) -> int:

@@ -153,7 +153,7 @@ def train(
 
 def _dense_frame(d: int) -> int:
     """Bytes of a frame that holds w in f32."""
-    return wire.frame_size(wire.Header(run=0, round=1, family="none", d=d, b=d, key=Key(0), codec="f32"))
+    return wire.frame_size(wire.Header(run=0, round=1, family="none", d=d, b=d, key=Key(0), codec="f32"), agreed=1.0)
 
 
 def _over(curves: Mapping[int, Sequence[Point]], limits: Limits, metric: Metric) -> bool:
@@ -172,7 +172,11 @@ def _federation(
     work = LocalWork(steps=problem.local_steps, eta=setting["eta_local"], batch=problem.batch, seed=seed)
     beta = client_beta(setting.get("client_momentum", 0.0), fraction=problem.fraction)
     wiring = Wiring(
-        shapes=tuple(model.shapes), d=model.d, key=Key(seed).fold_in("compare", method.name), client_momentum=beta
+        shapes=tuple(model.shapes),
+        d=model.d,
+        key=Key(seed).fold_in("compare", method.name),
+        client_momentum=beta,
+        agreed={client.client: client.weight for client in clients},
     )
     return Federation(
         clients=tensor_clients(clients, engine, work),

@@ -28,7 +28,7 @@ def public_facts(privacy: Privacy | None, channel: Channel, t: int) -> dict[str,
     if mechanism is None or mechanism.sampling_rate == 1 or not isinstance(channel, SketchChannel):
         return None
     q, asked = mechanism.sampling_rate, mechanism.sampling_rate * mechanism.clients
-    up, down = (wire.frame_size(channel.header(t, kind)) for kind in ("update", "broadcast"))
+    up, down = (wire.frame_size(channel.header(t, kind), agreed=1.0) for kind in ("update", "broadcast"))
     return {
         "cohort": "secret",
         "bytes_up": round(asked * up),

@@ -80,7 +80,8 @@ class ConfiguredTrainer:
 
     def channel(self, agreement: Agreement) -> SketchChannel:
         """The run's channel, which clips and noises sketches under client-level privacy."""
-        return agreement.channel(self.privacy.sketch if self.privacy else None)
+        sizes = self.setup.sizes if agreement.known_weights else None
+        return agreement.channel(self.privacy.sketch if self.privacy else None, sizes=sizes)
 
     @cached_property
     def participant(self) -> Participant:
