@@ -32,7 +32,7 @@ PORT = 8883
 Rows = list[dict[str, Any]]
 Counters = list[tuple[int, int]]  # bytes sent and received
 SIGN = {"codec": "sign1", "codec_down": "sign1"}
-# name -> rate, settings, whether it stops at the target; the b of 10 kbit/s was chosen on validation data
+# name -> rate, settings, whether it stops at the target; the b of 10 kbit/s was not searched for
 CELLS: dict[str, tuple[str, dict[str, Any], bool]] = {
     "100 kbit/s": ("100kbit", {}, True),
     "10 kbit/s": ("10kbit", {"compression": 120.0}, True),
