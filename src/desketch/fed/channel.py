@@ -22,6 +22,7 @@ from desketch.errors import ConfigError, InputError, PrivacyError, WireError
 from desketch.fed.aggregation import Aggregator
 from desketch.fed.mechanism import SketchMechanism
 from desketch.fed.robust import Rule, rule_of
+from desketch.fed.signal import Signal, measure_signal
 from desketch.fed.update import Update
 from desketch.keys import Key
 from desketch.privacy.mechanisms import SketchClipClientsShared
@@ -43,6 +44,7 @@ class ServerStep:
     refused: Mapping[int, str] = field(default_factory=dict)
     limited: Mapping[int, str] = field(default_factory=dict)
     void: str | None = None
+    signal: Signal | None = None  # measured on sketches that carry no noise of a mechanism; private runs do not tell it
 
 
 class Channel(ABC):
@@ -179,9 +181,17 @@ class SketchChannel(Channel):
         if y is None:
             return ServerStep(None, (), refused, void=judged.void)
         try:
-            return ServerStep(self.encode_broadcast(t, y), judged.participants, refused, judged.limited)
+            frame = self.encode_broadcast(t, y)
         except WireError as error:
             return ServerStep(None, (), refused, judged.limited, void=f"broadcast: {error}")
+        signal = None if self.mechanism else self._signal(batch, judged.participants)
+        return ServerStep(frame, judged.participants, refused, judged.limited, signal=signal)
+
+    def _signal(self, batch: wire.Batch, participants: Sequence[int]) -> Signal | None:
+        counted = np.isin(batch.senders, participants)
+        return measure_signal(
+            torch.from_numpy(batch.values[counted]), torch.from_numpy(batch.weights[counted]), d=self.d
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """What the robust rule remembers."""

@@ -22,7 +22,7 @@ from desketch.fed.channel import ServerStep, SketchChannel
 from desketch.fed.iterates import Average
 from desketch.fed.mechanism import Privacy
 from desketch.fed.rounds import RoundRecord
-from desketch.fed.secrecy import public_facts
+from desketch.fed.secrecy import public_facts, signal_facts
 from desketch.fed.server import Server
 from desketch.privacy.book import LedgerBook
 from desketch.session.agreement import Agreement
@@ -61,6 +61,7 @@ class RoundReport:
     public: Mapping[str, Any] | None = None
     limited: Mapping[str, str] = field(default_factory=dict)
     void: str | None = None
+    signal: Mapping[str, float] = field(default_factory=dict)  # its shares, where there is no privacy
 
     def record(self, metrics: Mapping[str, float], seconds: float, *, up: int = 0, down: int = 0) -> RoundRecord:
         """The row as the in-process engine writes it; ``up`` and ``down`` are bytes that moved after the round."""
@@ -81,6 +82,7 @@ class RoundReport:
             public=self.public,
             limited=self.limited,
             void=self.void,
+            **self.signal,
         )
 
 
@@ -298,6 +300,7 @@ class ServerSession:
             public=public_facts(self.privacy, self.server.replica.channel, self.t),
             limited={f"client {client}": how for client, how in step.limited.items()},
             void=step.void,
+            signal=signal_facts(step.signal, self.privacy),
         )
 
     @property
