@@ -46,11 +46,12 @@ class TimedSession:
     def answer(self, request: bytes) -> bytes:
         """The session's answer."""
         from desketch.session.protocol import Order
+        from desketch.session.short import is_short
 
         started, spent = time.perf_counter(), [0.0]
         with steps_timed(spent):
             reply: bytes = self.session.answer(request)
-        t = Order.unpack(request).t
+        t = self.session.replica.version + 1 if is_short(request) else Order.unpack(request).t
         note(self.folder, "worker.jsonl", t=t, answer=time.perf_counter() - started, steps=sum(spent))
         return reply
 

@@ -97,7 +97,7 @@ var Sha256 = class {
 };
 function sha256(...parts) {
   const hash = new Sha256();
-  for (const part of parts) hash.update(part);
+  for (const part2 of parts) hash.update(part2);
   return hash.digest();
 }
 
@@ -486,13 +486,13 @@ var Srht = class {
     for (let k = begin; k < end; k++) buffer[lo[k]] += signs[hi[k]] * x[k];
   }
   /** to[put + i] = sign(i) from[take + i] for n coordinates; sign number 0 belongs to coordinate `origin`. */
-  signed(from, take, to, put, n, origin = take) {
+  signed(from, take2, to, put, n, origin = take2) {
     const { signs } = this;
     const source = bitsOf(from);
     const target = bitsOf(to);
     for (let i = 0; i < n; i++) {
       const x = origin + i;
-      target[put + i] = source[take + i] ^ signs[x >>> 5] >>> (x & 31) << 31;
+      target[put + i] = source[take2 + i] ^ signs[x >>> 5] >>> (x & 31) << 31;
     }
   }
 };
@@ -570,11 +570,11 @@ function uint32(value) {
   return [value & 255, value >>> 8 & 255, value >>> 16 & 255, value >>> 24];
 }
 function concat(...parts) {
-  const out = new Uint8Array(parts.reduce((n, part) => n + part.length, 0));
+  const out = new Uint8Array(parts.reduce((n, part2) => n + part2.length, 0));
   let at = 0;
-  for (const part of parts) {
-    out.set(part, at);
-    at += part.length;
+  for (const part2 of parts) {
+    out.set(part2, at);
+    at += part2.length;
   }
   return out;
 }
@@ -587,6 +587,14 @@ function crc32(bytes) {
   let c = 4294967295;
   for (let i = 0; i < bytes.length; i++) c = c >>> 8 ^ CRC_TABLE[(c ^ bytes[i]) & 255];
   return ~c >>> 0;
+}
+function crc16(bytes) {
+  let c = 65535;
+  for (const byte of bytes) {
+    c ^= byte << 8;
+    for (let k = 0; k < 8; k++) c = c & 32768 ? (c << 1 ^ 4129) & 65535 : c << 1;
+  }
+  return c;
 }
 
 // src/rotation.ts
@@ -834,6 +842,7 @@ var CODECS = { f32, f16, int8: integers(8), int4: integers(4), sign1 };
 // src/frame.ts
 var MAGIC = 222;
 var VERSION = 2;
+var LARGEST_HALF = 65504;
 var CODEC_CODES = { f32: 0, f16: 1, int8: 2, int4: 3, sign1: 4, opaque: 15 };
 var FAMILY_CODES = {
   none: 0,
@@ -847,13 +856,18 @@ var FAMILY_CODES = {
 };
 var KINDS = ["update", "broadcast", "checkpoint", "peer"];
 function runId(name) {
-  const hash = sha256(new TextEncoder().encode(`desketch run v1\0${name}`));
+  const bytes = typeof name === "string" ? new TextEncoder().encode(name) : name;
+  const hash = sha256(new TextEncoder().encode("desketch run v1\0"), bytes);
   return new DataView(hash.buffer).getUint32(0, true);
 }
 function pack(expected, weight, payload) {
+  const body = concat(head(expected, weight, payload.length), payload);
+  return concat(body, uint32(crc32(body)));
+}
+function head(expected, weight, length) {
   const { run, round, family, d, b, codec, kind, key } = expected;
   const weighed = weightBytes(weight);
-  const head = [
+  return [
     MAGIC,
     VERSION << 4 | code(CODEC_CODES, codec),
     code(FAMILY_CODES, family) << 4 | KINDS.indexOf(kind) << 2 | weighed.length - 1,
@@ -863,10 +877,8 @@ function pack(expected, weight, payload) {
     ...varint(d),
     ...varint(b),
     ...weighed,
-    ...varint(payload.length)
+    ...varint(length)
   ];
-  const body = concat(head, payload);
-  return concat(body, uint32(crc32(body)));
 }
 function unpack(bytes) {
   const reader = new Reader(bytes);
@@ -896,19 +908,34 @@ function open(bytes, expected) {
   return { weight: header.weight, payload };
 }
 function decode(bytes, expected) {
-  const codec = codecOf(expected);
   const { weight, payload } = open(bytes, expected);
-  const size = codec.size(expected.b);
+  const size = payloadSize(expected);
   if (payload.length !== size) {
     const what = `${expected.codec} of ${expected.b} numbers takes ${size}`;
     throw new Refused("payload length", `payload length: got ${payload.length} bytes, ${what}`);
   }
-  return { weight, values: codec.decode(payload, expected) };
+  return { weight, ...readPayload(payload, expected) };
 }
-function encode(values, expected, weight, random) {
+function encode(values, expected, weight, random, extra = []) {
+  return pack(expected, weight, payloadOf({ values, extra }, expected, random));
+}
+function payloadOf({ values, extra }, expected, random) {
   if (values.length !== expected.b) throw new RangeError(`${values.length} numbers for b = ${expected.b}`);
-  if (!values.every(Number.isFinite)) throw new RangeError("numbers that are not finite are never sent");
-  return pack(expected, weight, codecOf(expected).encode(values, expected, random));
+  if (extra.length !== (expected.extra ?? 0)) throw new RangeError(`${extra.length} extra numbers, ${expected.extra ?? 0} are agreed`);
+  if (!values.every(Number.isFinite) || !extra.every(Number.isFinite)) throw new RangeError("numbers that are not finite are never sent");
+  const halves = extra.map((x) => toHalf(Math.min(Math.max(x, -LARGEST_HALF), LARGEST_HALF)));
+  return concat(codecOf(expected).encode(values, expected, random), halves.flatMap((half) => [half & 255, half >> 8]));
+}
+function payloadSize(expected) {
+  return codecOf(expected).size(expected.b) + 2 * (expected.extra ?? 0);
+}
+function readPayload(payload, expected) {
+  const codec = codecOf(expected);
+  const size = codec.size(expected.b);
+  const values = codec.decode(payload.subarray(0, size), expected);
+  const extra = Array.from({ length: expected.extra ?? 0 }, (_, i) => fromHalf(payload[size + 2 * i] | payload[size + 2 * i + 1] << 8));
+  if (!extra.every(Number.isFinite)) throw new Refused("extra", "extra: a number beside the payload is not finite");
+  return { values, extra };
 }
 function codecOf({ codec }) {
   if (CODECS[codec] === void 0) throw new RangeError(`no codec ${codec}; there are ${Object.keys(CODECS).join(", ")}`);
@@ -983,8 +1010,8 @@ function times2(x, c) {
 }
 function mix(x, a, y, b) {
   const keep = fround3(a);
-  const take = fround3(b);
-  for (let i = 0; i < x.length; i++) x[i] = fround3(x[i] * keep) + fround3(y[i] * take);
+  const take2 = fround3(b);
+  for (let i = 0; i < x.length; i++) x[i] = fround3(x[i] * keep) + fround3(y[i] * take2);
   return x;
 }
 var AutoStep = class {
@@ -1057,6 +1084,14 @@ var ServerOptimizer = class {
     if (this.auto) this.vectors.s = s;
     for (let i = 0; i < w.length; i++) w[i] += s[i];
   }
+  /** The last step s, from what is kept, where a checkpoint leaves it out. */
+  deriveStep() {
+    const { m, v, top } = this.vectors;
+    if (this.auto === void 0 || this.vectors.s !== void 0 || m === void 0) return;
+    const p = divided(m, share(this.beta, this.t));
+    const under = top ?? (v && divided(v, share(BETA2, this.t)));
+    this.vectors.s = times2(under === void 0 ? p : this.over(p, under), this.eta);
+  }
   /** The running mean m, without its bias correction. */
   mean(u) {
     if (this.beta === 0) return u;
@@ -1072,6 +1107,9 @@ var ServerOptimizer = class {
     const squares = u.map((x) => x * x);
     const v = mix(this.vectors.v, BETA2, squares, 1 - BETA2);
     const under = second(divided(v, share(BETA2, this.t)));
+    return this.over(m, under);
+  }
+  over(m, under) {
     return m.map((x, i) => x / fround3(fround3(sqrt(under[i])) + this.floor));
   }
 };
@@ -1080,10 +1118,54 @@ function lengthRatio(u, p) {
   return length === 0 ? 0 : round16(norm(u) / length);
 }
 
+// src/short.ts
+var FLAG = 80;
+var LONG_CHECK = 8;
+var WEIGHT = 4;
+var LONG_FROM = 4096;
+function encodeShort(values, expected, weight, agreed, random, extra = []) {
+  const payload = payloadOf({ values, extra }, expected, random);
+  const weighed = Math.fround(weight) === Math.fround(agreed) ? [] : weightBytes(weight);
+  const long = payload.length >= LONG_FROM ? LONG_CHECK : 0;
+  const flag = FLAG | long | (weighed.length > 0 ? WEIGHT | weighed.length - 1 : 0);
+  return concat([flag, expected.round % 256, ...check2(expected, weight, payload)], weighed, payload);
+}
+function decodeShort(bytes, expected, agreed) {
+  if (bytes.length < 2) throw new Refused("frame length", `frame length: ${bytes.length} bytes do not hold a frame`);
+  const flag = bytes[0];
+  const sent = (flag & WEIGHT) !== 0;
+  if (flag >> 4 !== FLAG >> 4 || !sent && flag & 3) throw new Refused("flag", `flag: got ${flag}; this is no short frame`);
+  if (bytes[1] !== expected.round % 256) {
+    throw new Refused("round", `round: got one that ends in ${bytes[1]}, expected ${expected.round}`);
+  }
+  const long = (flag & LONG_CHECK) !== 0;
+  const at = long ? 6 : 4;
+  const length = sent ? (flag & 3) + 1 : 0;
+  if (bytes.length < at + length) throw cutShort(sent ? "weight" : "frame length");
+  const weight = sent ? readWeight(bytes.subarray(at, at + length)) : agreed;
+  const payload = bytes.subarray(at + length);
+  const size = payloadSize(expected);
+  if (payload.length !== size) throw new Refused("payload length", `payload length: got ${payload.length} bytes, expected ${size}`);
+  if (long !== payload.length >= LONG_FROM) throw new Refused("flag", "flag: a check of another size");
+  if (sent && weight === Math.fround(agreed)) throw new Refused("weight", "weight: sent though it is the agreed one");
+  const right = check2(expected, weight, payload);
+  if (right.some((byte, i) => bytes[2 + i] !== byte)) {
+    throw new Refused("check", "check: damaged on the way, or of another run, key, round, d, b, codec, kind or weight");
+  }
+  return { weight, ...readPayload(payload, expected) };
+}
+var cutShort = (field) => new Refused(field, `${field}: cut short`);
+function check2(expected, weight, payload) {
+  const full = concat(head(expected, weight, payload.length), payload);
+  if (payload.length >= LONG_FROM) return uint32(crc32(full));
+  const crc = crc16(full);
+  return [crc & 255, crc >> 8];
+}
+
 // src/replica.ts
 var LARGEST_KEPT = 1e30;
-function headerOf({ run, family, d, b, key, down }, t) {
-  return { run, round: t, family, d, b, codec: down, kind: "broadcast", key: key.foldIn("round", t) };
+function headerOf({ run, family, d, b, key, down, extra = 0 }, t) {
+  return { run, round: t, family, d, b, codec: down, kind: "broadcast", key: key.foldIn("round", t), extra };
 }
 var Replica = class {
   constructor(w0, wire, optimizer) {
@@ -1100,16 +1182,19 @@ var Replica = class {
   /** Why nothing may be computed from this replica any more. */
   broken;
   drawn;
-  /** Apply round t's broadcast; undefined is a round without an update. */
+  /** Apply round t's broadcast, a full or a short frame; undefined is a round without an update. */
   apply(t, broadcast) {
     if (this.broken !== void 0) throw new Refused("replica", `replica: ${this.broken}`);
     if (t !== this.version + 1) {
       throw new Refused("round", `round: this replica has version ${this.version}, got round ${t}; ask to catch up`);
     }
     if (broadcast !== void 0) {
-      const { values } = decode(broadcast, headerOf(this.wire, t));
+      const expected = headerOf(this.wire, t);
+      const full = broadcast[0] === MAGIC;
+      const { values, extra } = full ? decode(broadcast, expected) : decodeShort(broadcast, expected, 1);
       const u = this.sketchAt(t).desketch(values);
-      this.optimizer.apply(this.w, { u, norm: norm(values), b: this.wire.b });
+      const along = extra.length > 0 ? { along: extra[0] } : {};
+      this.optimizer.apply(this.w, { u, norm: norm(values), b: this.wire.b, ...along });
       this.checkNumbers(t);
     }
     this.version = t;
@@ -1225,21 +1310,44 @@ function shuffles(key, n, length) {
   const out = new Uint32Array(epochs * n);
   for (let epoch = 0; epoch < epochs; epoch++) {
     const words = key.stream(epoch).words(n);
-    const part = out.subarray(epoch * n, (epoch + 1) * n);
+    const part2 = out.subarray(epoch * n, (epoch + 1) * n);
     for (let i = 0; i < n; i++) {
       const j = Math.floor(words[i] / 2 ** 32 * (i + 1));
-      part[i] = part[j];
-      part[j] = i;
+      part2[i] = part2[j];
+      part2[j] = i;
     }
   }
   return out.subarray(0, length);
 }
+
+// src/client_momentum.ts
+var ClientMomentum = class {
+  constructor(beta) {
+    this.beta = beta;
+    if (!(beta > 0 && beta < 1)) throw new RangeError(`beta of a running mean lies between 0 and 1, not at ${beta}`);
+  }
+  beta;
+  m;
+  n = 0;
+  t = 0;
+  /** Take in the update of round t and return the mean to be sent. */
+  mean(t, delta) {
+    const old = this.m;
+    const fade = this.beta ** (t - this.t);
+    const fresh = old === void 0 || this.t >= t;
+    this.m = fresh ? delta.slice() : old.map((x, i) => x * fade + delta[i]);
+    this.n = fresh ? 1 : this.n * fade + 1;
+    this.t = t;
+    return this.m.map((x) => x / this.n);
+  }
+};
 
 // src/client.ts
 var Client = class {
   constructor(replica, settings) {
     this.replica = replica;
     this.settings = settings;
+    if (settings.beta) this.memory = new ClientMomentum(settings.beta);
     const { network, examples } = settings;
     const d = dimension(network);
     if (d !== replica.wire.d) throw new Refused("d", `d: the model has ${d} parameters, the run ${replica.wire.d}`);
@@ -1254,8 +1362,9 @@ var Client = class {
   settings;
   /** Mean loss of the local steps of the last update. */
   loss = NaN;
-  /** The frame of this client's update of round t = version + 1. */
-  update() {
+  memory;
+  /** The frame, full or short, of this client's update of round t = version + 1. */
+  update(short = false) {
     const { replica, settings } = this;
     if (replica.broken !== void 0) throw new Refused("replica", `replica: ${replica.broken}; nothing is sent`);
     const t = replica.version + 1;
@@ -1266,37 +1375,370 @@ var Client = class {
     }
     this.loss = loss2;
     const header = { ...headerOf(replica.wire, t), kind: "update", codec: settings.up };
-    return encode(replica.sketchAt(t).sketch(delta), header, settings.examples.y.length, settings.random);
+    const extra = replica.wire.extra ? [this.alongLastStep(delta)] : [];
+    const sketch = replica.sketchAt(t).sketch(this.memory?.mean(t, delta) ?? delta);
+    const weight = settings.examples.y.length;
+    if (!short) return encode(sketch, header, weight, settings.random, extra);
+    return encodeShort(sketch, header, weight, settings.knownWeight ? weight : 1, settings.random, extra);
+  }
+  /** √(d/b) ⟨Δ, s⟩/|s| of the replica's last step s; 0 before the first. */
+  alongLastStep(delta) {
+    const { optimizer, wire } = this.replica;
+    const s = optimizer.vectors.s;
+    const length = s === void 0 ? 0 : norm(s);
+    return length === 0 ? 0 : Math.sqrt(wire.d / wire.b) * dot(delta, s) / length;
   }
 };
+
+// src/checkpoint.ts
+function loadCheckpoint(replica, blob) {
+  const { state, vectors } = read(blob);
+  const { optimizer } = replica;
+  const given = state.optimizer;
+  const w = vectors.get("w");
+  if (w?.length !== replica.wire.d) refuse2(`w has ${w?.length ?? "no"} numbers, the run has d = ${replica.wire.d}`);
+  if (given?.name !== optimizer.name) refuse2(`the server optimiser is ${given?.name}, not ${optimizer.name}`);
+  if (given.auto === null !== (optimizer.auto === void 0)) refuse2("one of both has an automatic step");
+  const kept = {};
+  for (const [path, numbers] of vectors) {
+    if (!numbers.every((x) => Math.abs(x) <= 1e30)) refuse2(`${path} holds a number that is not finite, or above 1e30`);
+    const name = path.split("/").pop();
+    if (path === "w" || name === "floor") continue;
+    if (numbers.length !== replica.wire.d) refuse2(`${path} has ${numbers.length} numbers, not ${replica.wire.d}`);
+    kept[name] = numbers;
+  }
+  for (const x of [state.version, given.t]) if (!Number.isSafeInteger(x) || x < 0) refuse2(`${x} is no version`);
+  for (const x of [given.eta, given.unit]) if (!(x >= 0 && x <= 1e30)) refuse2(`${x} is no step`);
+  replica.w.set(w);
+  replica.version = state.version;
+  replica.broken = void 0;
+  optimizer.t = given.t;
+  optimizer.unit = given.unit;
+  optimizer.eta = given.eta;
+  optimizer.vectors = kept;
+  optimizer.floor = Math.max(vectors.get("optimizer/tensors/floor")?.[0] ?? 0, Math.fround(1e-30));
+  if (optimizer.auto) {
+    optimizer.auto.eta = given.auto.eta;
+    optimizer.auto.bound = given.auto.bound ?? Infinity;
+    optimizer.deriveStep();
+  }
+}
+function refuse2(what) {
+  throw new Refused("checkpoint", `checkpoint: ${what}; it is of another model or run`);
+}
+function read(blob) {
+  const view = new DataView(blob.buffer, blob.byteOffset, blob.length);
+  const length = blob.length < 8 ? Infinity : Number(view.getBigUint64(0, true));
+  if (length > blob.length - 8) refuse2("its header is cut short");
+  try {
+    const header = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(blob.subarray(8, 8 + length)));
+    const data = blob.subarray(8 + length);
+    const vectors = /* @__PURE__ */ new Map();
+    for (const [path, entry] of Object.entries(header)) {
+      if (path === "__metadata__") continue;
+      const [from, to] = entry.data_offsets;
+      const size = entry.shape.reduce((n, m) => n * m, 1);
+      if (entry.dtype !== "F32" || to - from !== 4 * size || to > data.length) refuse2(`${path} is no vector of float32`);
+      vectors.set(path, new Float32Array(data.slice(from, to).buffer));
+    }
+    return { state: JSON.parse(header.__metadata__.state), vectors };
+  } catch (error) {
+    if (error instanceof Refused) throw error;
+    return refuse2("it cannot be read");
+  }
+}
+
+// src/messages.ts
+var SESSION = Key.fromSeed(new TextEncoder().encode("desketch session v2"));
+var TRAIN = 1;
+var AGREEMENT = 2;
+var CHECKPOINT = 4;
+var BROADCASTS = 8;
+var TOKEN = 128;
+var HALF = 16;
+var STATES = { trained: 0, current: 1, behind: 2, unknown: 3, failed: 4 };
+function part(run, d, round, kind) {
+  return { run, d, round, kind, b: 1, family: "none", codec: "opaque", key: SESSION };
+}
+function readOrder(bytes) {
+  const frames = [];
+  for (let at = 0; at < bytes.length; at += frames[frames.length - 1].length) frames.push(take(bytes.subarray(at)));
+  const [first, ...rest] = frames;
+  if (first === void 0) throw new Refused("frame length", "frame length: an empty message");
+  const { run, d, round } = first.header;
+  frames.forEach(({ header }, i) => check(header, part(run, d, round, i === 0 ? "broadcast" : "checkpoint")));
+  const reader = new Reader(first.payload);
+  const flags = reader.byte("order");
+  const [since, upto] = [reader.uint32("order"), reader.uint32("order")];
+  const half = reader.take(HALF, "order");
+  if (reader.left > 0 || flags > 15) throw new Refused("order", "order: an unknown flag, or bytes too many");
+  if (since > upto || upto >= round) throw new Refused("order", `order: since ${since}, upto ${upto}, round ${round}`);
+  const next = (flag) => {
+    if (!(flags & flag)) return void 0;
+    const found = rest.shift();
+    if (found === void 0) throw new Refused("order", "order: a part that is announced is missing");
+    return found.payload;
+  };
+  const agreement = next(AGREEMENT);
+  const checkpoint = next(CHECKPOINT);
+  const broadcasts = readBroadcasts(next(BROADCASTS), since, upto);
+  if (rest.length > 0) throw new Refused("order", "order: a part that is not announced");
+  return {
+    run,
+    d,
+    round,
+    train: (flags & TRAIN) !== 0,
+    since,
+    upto,
+    half,
+    broadcasts,
+    ...agreement && { agreement },
+    ...checkpoint && { checkpoint }
+  };
+}
+function take(bytes) {
+  const frame = unpack(bytes);
+  open(bytes.subarray(0, frame.length), { ...frame.header, key: SESSION });
+  if (frame.header.weight !== 1) throw new Refused("weight", `weight: got ${frame.header.weight}, expected 1`);
+  return frame;
+}
+function readBroadcasts(payload, since, upto) {
+  const out = [];
+  const reader = new Reader(payload ?? new Uint8Array(0));
+  for (let t = since; reader.left > 0; ) {
+    const step2 = reader.varint("broadcasts");
+    t += step2;
+    if (step2 === 0 || t > upto) throw new Refused("broadcasts", `broadcasts: round ${t} is not after the last, up to ${upto}`);
+    out.push({ t, frame: reader.take(reader.varint("broadcasts"), "broadcasts") });
+  }
+  if (payload !== void 0 && out.length === 0) throw new Refused("broadcasts", "broadcasts: announced, but there are none");
+  return out;
+}
+function writeReply(order, status, update = new Uint8Array(0)) {
+  return concat(statusFrame(order, status), update);
+}
+function statusFrame({ run, d, round }, status) {
+  const seconds = new Uint8Array(new Float32Array([status.seconds]).buffer);
+  const reason = new TextEncoder().encode(status.reason).subarray(0, 1e3);
+  const state = STATES[status.state] | (status.token ? TOKEN : 0);
+  const payload = concat(
+    [state],
+    uint32(status.client),
+    uint32(status.version >>> 0),
+    status.half,
+    seconds,
+    status.token ?? [],
+    reason
+  );
+  return pack(part(run, d, round, "update"), 1, payload);
+}
+function orderFrame(order) {
+  const payload = concat([order.train ? TRAIN : 0], uint32(order.since), uint32(order.upto), order.half);
+  return pack(part(order.run, order.d, order.round, "broadcast"), 1, payload);
+}
+var crcBytes = (bytes) => [crc16(bytes) & 255, crc16(bytes) >> 8];
+function readShortOrder(bytes, version) {
+  if (bytes.length < 4) throw new Refused("frame length", "frame length: a short order has at least 4 bytes");
+  const broadcast = bytes.subarray(4);
+  const follows = (bytes[0] & 2) !== 0;
+  if (bytes[0] >> 2 !== 96 >> 2 || follows !== broadcast.length > 0) throw new Refused("flag", `flag: got ${bytes[0]}`);
+  const off = (bytes[1] - (version + 1 & 255) + 384) % 256;
+  const round = Math.max(version + 1 + off - 128, bytes[1]);
+  return { round, train: (bytes[0] & 1) !== 0, ...follows && { broadcast } };
+}
+function shortOrderHolds(bytes, order) {
+  const right = crcBytes(concat(orderFrame(order), bytes.subarray(4)));
+  return bytes[2] === right[0] && bytes[3] === right[1];
+}
+function writeShortReply(order, status, update) {
+  const after = update === void 0 ? new Uint8Array(0) : concat([secondsCode(status.seconds)], update);
+  const right = crcBytes(concat(statusFrame(order, { ...status, seconds: 0 }), after));
+  return concat([update === void 0 ? 113 : 112, order.round % 256, ...right], after);
+}
+var cannotFollow = (round) => Uint8Array.of(115, round & 255);
+function secondsCode(seconds) {
+  return seconds < 1e-4 ? 0 : Math.min(255, Math.round(1 + 8 * Math.log2(seconds / 1e-4)));
+}
+
+// src/session.ts
+var FULL = 222;
+var NOTHING = new Uint8Array(16);
+var Session = class {
+  constructor(settings) {
+    this.settings = settings;
+  }
+  settings;
+  joined;
+  last;
+  get client() {
+    return this.joined?.client;
+  }
+  /** The reply to one order. */
+  answer(bytes) {
+    return bytes[0] === FULL ? this.full(readOrder(bytes)) : this.short(bytes);
+  }
+  full(order) {
+    const reply = (state, reason = "", update, seconds = 0) => {
+      const token = order.agreement ? { token: this.settings.token } : {};
+      return writeReply(order, { ...this.status(state, reason, seconds), ...token }, update);
+    };
+    try {
+      if (this.joined?.run !== order.run) {
+        if (order.agreement === void 0) return reply("unknown");
+        this.begin(order, order.agreement);
+      }
+      if (!this.follow(order)) return reply("behind");
+      if (!order.train) return reply("current");
+      const { update, seconds } = this.train(order.round);
+      return reply("trained", "", update, seconds);
+    } catch (error) {
+      if (!(error instanceof Refused || error instanceof RangeError)) throw error;
+      return reply("failed", error.message);
+    }
+  }
+  begin(order, agreement) {
+    if (runId(agreement) !== order.run) throw new Refused("run", "run: the agreement is of another run than the order");
+    const facts = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(agreement));
+    const joined = this.settings.join(facts, order.run);
+    if (joined.client.replica.wire.d !== order.d) throw new Refused("d", "d: the order and the agreement differ");
+    this.joined = { ...joined, run: order.run, d: order.d };
+    this.last = void 0;
+  }
+  /** Bring the replica to the order's version; false if this client cannot get there. */
+  follow(order) {
+    const joined = this.joined;
+    const { replica } = joined.client;
+    if (order.checkpoint !== void 0) {
+      loadCheckpoint(replica, order.checkpoint);
+      joined.unborn = false;
+    } else if (replica.version > order.upto) {
+      joined.unborn = true;
+    } else if (!joined.unborn && order.since <= replica.version) {
+      for (const { t, frame } of order.broadcasts) {
+        if (t <= replica.version) continue;
+        replica.version = t - 1;
+        replica.apply(t, frame);
+      }
+      replica.version = order.upto;
+    }
+    if (joined.unborn || replica.version !== order.upto) return false;
+    if (hex(order.half) === hex(this.half())) return true;
+    joined.unborn = true;
+    return false;
+  }
+  short(bytes) {
+    const joined = this.joined;
+    if (joined === void 0 || joined.unborn) return cannotFollow(bytes[1] ?? 0);
+    const { replica } = joined.client;
+    const { round, train, broadcast } = readShortOrder(bytes, replica.version);
+    const upto = round - 1;
+    try {
+      if (broadcast !== void 0 && replica.version === upto - 1) replica.apply(upto, broadcast);
+    } catch (error) {
+      if (error instanceof Refused) return cannotFollow(round);
+      throw error;
+    }
+    const broadcasts = broadcast === void 0 ? [] : [{ t: upto, frame: broadcast }];
+    const order = { run: joined.run, d: joined.d, round, train, since: upto - broadcasts.length, upto, half: this.half(), broadcasts };
+    if (replica.version !== upto || !shortOrderHolds(bytes, order)) return cannotFollow(round);
+    if (!train) return writeShortReply(order, this.status("current"));
+    try {
+      const { update, seconds } = this.train(round);
+      return writeShortReply(order, this.status("trained", "", seconds), update);
+    } catch (error) {
+      if (!(error instanceof Refused || error instanceof RangeError)) throw error;
+      return writeReply(order, this.status("failed", error.message));
+    }
+  }
+  /** The update of this round; the same round at the same w gives the same bytes again. */
+  train(round) {
+    const half = hex(this.half());
+    if (this.last?.round !== round || this.last.half !== half) {
+      const start = this.settings.now();
+      const update = this.joined.client.update(true);
+      this.last = { round, half, update, seconds: this.settings.now() - start };
+    }
+    return this.last;
+  }
+  status(state, reason = "", seconds = 0) {
+    const known = this.joined !== void 0 && !this.joined.unborn;
+    const version = known ? this.joined.client.replica.version : -1;
+    return { state, client: this.settings.client, version, half: known ? this.half() : NOTHING, seconds, reason };
+  }
+  half() {
+    const digest2 = this.joined.client.replica.digest();
+    return Uint8Array.from({ length: 16 }, (_, i) => parseInt(digest2.slice(2 * i, 2 * i + 2), 16));
+  }
+};
+var hex = (bytes) => Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+
+// src/agreement.ts
+function replicaOf(agreement, run) {
+  const { seed, shapes, wire, optimizer, eta_global, client_momentum } = agreement;
+  const d = shapes.reduce((sum, shape) => sum + shape.reduce((n, m) => n * m, 1), 0);
+  const beta = agreement.beta ?? (client_momentum > 0 ? 0 : eta_global === "auto" ? 0.5 : 0.9);
+  const extra = Number(client_momentum > 0 && eta_global === "auto");
+  return new Replica(
+    new Float32Array(d),
+    { run, key: Key.fromSeed(seed), family: wire.family, options: wire.options, d, b: wire.b, down: wire.codec_down, extra },
+    new ServerOptimizer(optimizer, eta_global, beta)
+  );
+}
+function networkOfShapes(shapes, activation) {
+  const widths = [shapes[0]?.[1] ?? 0];
+  for (let i = 0; i < shapes.length; i += 2) {
+    const [matrix, bias] = [shapes[i], shapes[i + 1]];
+    if (matrix?.length !== 2 || bias?.length !== 1 || matrix[1] !== widths[i / 2] || bias[0] !== matrix[0]) {
+      throw new Refused("shapes", "shapes: this client trains networks of plain layers, a matrix and a bias each");
+    }
+    widths.push(matrix[0]);
+  }
+  return { widths, activation };
+}
 export {
   CODECS,
   Client,
+  ClientMomentum,
   Key,
   Refused,
   Replica,
   Rotation,
+  STATES,
   ServerOptimizer,
+  Session,
   Sha256,
   Stream,
   buckets,
+  cannotFollow,
   check,
+  crc16,
   crc32,
   decode,
+  decodeShort,
   dimension,
   draw,
   encode,
+  encodeShort,
   hadamard,
   headerOf,
+  loadCheckpoint,
   localUpdate,
   loss,
   networkOf,
+  networkOfShapes,
   open,
   pack,
+  readOrder,
+  readShortOrder,
+  replicaOf,
   round16,
   runId,
+  secondsCode,
   sha256,
+  shortOrderHolds,
   signBits,
   subset,
-  unpack
+  unpack,
+  writeReply,
+  writeShortReply
 };

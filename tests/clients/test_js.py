@@ -97,10 +97,9 @@ def question(rng: np.random.Generator) -> tuple[Header, bytes]:
         kind=str(rng.choice(list(KINDS))),
         weight=float(rng.choice([1.0, 72.0, 0.1, 1e-42, 3.4e38])),
     )
-    values = rng.standard_normal(b).astype(np.float32) * np.float32(10.0 ** rng.uniform(-44, 38))
+    values = np.clip(rng.standard_normal(b) * 10.0 ** rng.uniform(-44, 38), -1e38, 1e38).astype(np.float32)
     if rng.random() < 0.1:
         values[:] = 0
-    values = np.nan_to_num(np.clip(values, -1e38, 1e38))
     frame = encode(values, header, rounding=header.key.fold_in("rounding"))
     if rng.random() < 0.8:
         frame = spoil(frame, rng)
@@ -125,7 +124,7 @@ def answer(header: Header, frame: bytes) -> dict[str, object]:
         got, values = decode(frame, header)
     except WireError as error:
         return {"refused": str(error).split(":")[0]}
-    return {"weight": got.weight, "values": (values + np.float32(0)).tobytes().hex()}
+    return {"weight": np.float32(got.weight).tobytes().hex(), "values": (values + np.float32(0)).tobytes().hex()}
 
 
 def differ(ask, seed: int, n: int) -> None:

@@ -37,7 +37,7 @@ def payload(codec: str, b: int, rng: np.random.Generator) -> bytes:
 def hostile_frame(channel: SketchChannel, t: int, rng: np.random.Generator) -> bytes:
     """A frame of round t with a random hostile payload and weight."""
     header = replace(channel.header(t, "update"), weight=float(rng.choice(WEIGHTS)))
-    return wire.pack(header, payload(channel.wire.codec, channel.b, rng))
+    return wire.shorten(header, payload(channel.wire.codec, channel.b, rng))
 
 
 class TamperedChannel(SketchChannel):

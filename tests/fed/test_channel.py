@@ -51,7 +51,8 @@ def test_each_direction_has_its_codec() -> None:
     (frame,) = channel.encode_updates(1, torch.ones(1, 40), clients=[0], weights=[1.0])
     step = channel.aggregate(1, {0: frame})
     assert step.broadcast is not None
-    assert (wire.peek(frame).codec, wire.peek(step.broadcast).codec) == ("int8", "f16")
+    assert wire.peek(channel.in_full(1, 0, frame)).codec == "int8"
+    assert wire.peek(wire.lengthen(step.broadcast, channel.header(1, "broadcast"))).codec == "f16"
 
 
 def test_the_mean_is_summed_in_float64() -> None:

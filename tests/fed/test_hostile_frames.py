@@ -73,7 +73,7 @@ def test_one_frame_of_scale_1e38_and_weight_3e38_is_refused_by_name(codec: str, 
     head = replace(channel.header(1, "update"), weight=3e38)
     scale = np.full(1 if codec == "sign1" else channel.b, 1e38, "<f4").tobytes()
     body = scale + bytes(5) if codec == "sign1" else scale
-    step = one.step({**frames, 99: wire.pack(head, body)})
+    step = one.step({**frames, 99: wire.shorten(head, body)})
     clean.step(frames)
     assert list(step.refused) == [99]
     assert "norm: got" in step.refused[99] or "not finite" in step.refused[99]

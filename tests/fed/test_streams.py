@@ -70,13 +70,13 @@ def test_the_uniforms_of_a_message_depend_on_client_and_round(codec: str, monkey
     seen: list[bytes] = []
     encode_batch, encode = wire.encode_batch, wire.encode
 
-    def batch(values: Any, header: Any, *, weights: Any, rounding: Any, extra: Any) -> Any:
+    def batch(values: Any, header: Any, *, weights: Any, rounding: Any, **more: Any) -> Any:
         seen.extend(key.bits for key in rounding)
-        return encode_batch(values, header, weights=weights, rounding=rounding, extra=extra)
+        return encode_batch(values, header, weights=weights, rounding=rounding, **more)
 
-    def single(values: Any, header: Any, *, rounding: Any, extra: Any) -> Any:
+    def single(values: Any, header: Any, *, rounding: Any, **more: Any) -> Any:
         seen.append(rounding.bits)
-        return encode(values, header, rounding=rounding, extra=extra)
+        return encode(values, header, rounding=rounding, **more)
 
     monkeypatch.setattr(wire, "encode_batch", batch)
     monkeypatch.setattr(wire, "encode", single)

@@ -15,8 +15,23 @@ import numpy as np
 
 from desketch.errors import DesketchError, WireError
 from desketch.keys import Key
-from desketch.session.protocol import Order, Reply
-from desketch.wire import CODECS, FAMILY_CODES, KINDS, Header, decode, decode_batch, encode, pack, peek, split, unpack
+from desketch.session.protocol import Order, Reply, State
+from desketch.session.short import ShortOrder, ShortReply, pack_order, pack_reply
+from desketch.wire import (
+    CODECS,
+    FAMILY_CODES,
+    KINDS,
+    Header,
+    decode,
+    decode_batch,
+    encode,
+    open_short,
+    pack,
+    peek,
+    shorten,
+    split,
+    unpack,
+)
 from desketch.wire.codecs import CODEC_TABLE
 
 KEY = Key(2023).fold_in("round", 7)
@@ -111,8 +126,30 @@ def reply(data: bytes) -> None:
     assert again == got or got.seconds != got.seconds
 
 
+AGREED = Header(run=0x01020304, round=7, family="srht", d=51_000, b=40, key=Key(5), codec="opaque")
+FACTS = {"run": 0x01020304, "d": 51_000, "t": 8, "digest": bytes(range(16))}
+
+
+def short(data: bytes) -> None:
+    """A frame inside a session: what is accepted has one encoding."""
+    header, body = open_short(data, AGREED)
+    assert shorten(header, bytes(body)) == data
+
+
+def short_order(data: bytes) -> None:
+    """What a client reads in an ordinary round."""
+    assert pack_order(ShortOrder.unpack(data).full(**FACTS)) == data
+
+
+def short_reply(data: bytes) -> None:
+    """What a server reads in an ordinary round."""
+    got = ShortReply.unpack(data)
+    assert got.state is State.STRANGER or pack_reply(got.full(**FACTS, client=3)) == data
+
+
 TARGETS: dict[str, Callable[[bytes], None]] = {
-    target.__name__: target for target in (frame, sealed, payload, values, frames, order, reply)
+    target.__name__: target
+    for target in (frame, sealed, payload, values, frames, order, reply, short, short_order, short_reply)
 }
 
 
@@ -174,6 +211,9 @@ def seeds() -> dict[str, list[bytes]]:
         "frames": [coded[0] + coded[-1], b"".join(coded)],
         "order": [one.pack() for one in orders],
         "reply": [one.pack() for one in replies],
+        "short": [shorten(replace(AGREED, weight=weight), b"payload" * n) for weight, n in ((1.0, 1), (3.0, 700))],
+        "short_order": [pack_order(orders[0]) or b""],
+        "short_reply": [pack_reply(one) or b"\x73\x08" for one in replies[:3]],
     }
 
 

@@ -35,9 +35,10 @@ def _parts(codec="int4", optimizer="momentum", eta_global="auto"):
         x = rng.normal(size=(20 + c, 6)) + 0.3 * c / N
         clients.append(ClientData(c, torch.tensor(x).float(), torch.tensor((x @ teacher).argmax(1))))
     x, y = torch.cat([c.x for c in clients]), torch.cat([c.y for c in clients])
+    sizes = {client.client: client.weight for client in clients}
     return {
         "clients": tensor_clients(clients, VmapEngine(model), LocalWork(steps=3, eta=0.1, batch=8)),
-        "channel": SketchChannel(d=model.d, b=model.d // 3, key=Key(3), codec=codec),
+        "channel": SketchChannel(d=model.d, b=model.d // 3, key=Key(3), codec=codec, agreed=sizes),
         "optimizer": make_optimizer(optimizer, eta_global=eta_global),
         "w0": model.flatten(),
         "evaluate": lambda w: model.evaluate(w, x, y),

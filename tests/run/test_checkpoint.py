@@ -18,6 +18,7 @@ from desketch.privacy.events import Gaussian
 from desketch.privacy.record import read_record
 from desketch.privacy.run import RunLedger
 from desketch.run.folder import RunFolder
+from desketch.wire import decode_batch
 
 Build = Callable[..., Federation]
 
@@ -113,8 +114,8 @@ def test_captures_hold_what_an_eavesdropper_has(build: Build, tmp_path: Path) ->
     assert [path.name for path in frames] == [f"client-{c:04d}.frame" for c in range(3)]
     meta = json.loads((captured / "round-0002" / "meta.json").read_text())
     assert {name: meta[name] for name in ("round", "task")} == {"round": 2, "task": "blobs"}
-    step = f.channel.aggregate(2, {c: path.read_bytes() for c, path in enumerate(frames)})
-    assert step.participants == (0, 1, 2)
+    batch = decode_batch({c: path.read_bytes() for c, path in enumerate(frames)}, f.channel.header(2, "update"))
+    assert batch.senders == (0, 1, 2)
 
 
 def test_a_second_run_never_overwrites_the_first(build: Build, tmp_path: Path) -> None:

@@ -14,8 +14,9 @@ from desketch.fed.local import ClientData, LocalWork
 from desketch.fed.tensor_client import tensor_clients
 from desketch.session.agreement import Agreement
 from desketch.session.client import ClientSession, MemoryStore
-from desketch.session.protocol import TOKEN_SIZE
+from desketch.session.protocol import TOKEN_SIZE, Order, Reply, half
 from desketch.session.server import Outcome, ServerSession
+from desketch.session.short import ShortOrder, ShortReply, is_short
 from desketch.tasks.goals import Classification
 from desketch.wire import Wire
 
@@ -77,6 +78,23 @@ def returning(number):
     store = MemoryStore()
     store.token = bytes([number]) * TOKEN_SIZE
     return client(number, store)
+
+
+def told(party, data):
+    """What a client answered, in full."""
+    if not is_short(data):
+        return Reply.unpack(data)
+    facts = {"run": party.agreement.run, "d": party.agreement.d, "t": party.replica.version + 1}
+    return ShortReply.unpack(data).full(**facts, client=party.client, digest=half(party.replica.digest()))
+
+
+def ordered(session, node, **options):
+    """The order for a node, in full."""
+    data = session.order(node, **options)
+    if not is_short(data):
+        return Order.unpack(data)
+    facts = {"run": session.agreement.run, "d": session.agreement.d, "t": session.t + 1}
+    return ShortOrder.unpack(data).full(**facts, digest=half(session.digest()))
 
 
 def play(session, nodes, *, asked=None, train=True):

@@ -35,7 +35,7 @@ def claiming(client, number):
 
     class Claims:
         def answer(self, request):
-            return dataclasses.replace(Reply.unpack(client.answer(request)), client=number).pack()
+            return dataclasses.replace(parties.told(client, client.answer(request)), client=number).pack()
 
     return Claims()
 
@@ -85,14 +85,14 @@ def test_a_replay_in_the_same_round_is_refused(codec, wrap):
 
     class Replays:
         def answer(self, request):
-            own, other = Reply.unpack(mallory.answer(request)), Reply.unpack(heard["reply"])
+            own, other = parties.told(mallory, mallory.answer(request)), parties.told(clients_zero, heard["reply"])
             return heard["reply"] if wrap == "the whole reply" else dataclasses.replace(own, frame=other.frame).pack()
 
     clients_zero, mallory = nodes[100], nodes[103]
     nodes[100], nodes[103] = Overheard(), Replays()
     report = parties.play(session, nodes)
     assert report.participants == (0, 1, 2)
-    assert "client 0" in report.refused["client 3"]
+    assert ("check:" if wrap == "the whole reply" else "client 0") in report.refused["client 3"]
 
 
 @pytest.mark.parametrize("later", ["honest", "copy"])

@@ -60,7 +60,7 @@ def test_damaged_messages_are_refused_and_replicas_stay_equal(faults):
     carrier = MemoryCarrier(four(), faults)
     session, rows = drive(carrier, seconds=600.0, repeat_after=5.0)
     assert all(row["participants"] + len(row["refused"]) == 4 for row in rows)
-    assert 0 < sum(len(row["refused"]) for row in rows) < 20
+    assert 15 < sum(row["participants"] for row in rows) < 20  # most damage is asked for again, in full
     carrier.faults = Faults()
     Rounds(session=session, carrier=carrier, clients=4)._last_broadcast()
     assert {party.replica.digest() for party in carrier.parties.values()} == {session.digest()}

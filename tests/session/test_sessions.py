@@ -19,7 +19,7 @@ from desketch.fed.tensor_client import tensor_clients
 from desketch.session.agreement import Agreement, WrappedApp
 from desketch.session.client import FolderStore, Kept, MemoryStore
 from desketch.session.protocol import Order, Reply, State
-from desketch.wire import Wire
+from desketch.wire import Wire, shorten
 
 
 def four(**options):
@@ -180,7 +180,7 @@ class Liar:
         self.inner, self.alter = inner, alter
 
     def answer(self, request):
-        return self.alter(Reply.unpack(self.inner.answer(request)))
+        return self.alter(parties.told(self.inner, self.inner.answer(request)))
 
 
 def other_run_frame(reply):
@@ -191,17 +191,8 @@ def other_run_frame(reply):
 
 def nan_frame(reply):
     """A frame whose f16 payload holds a NaN, with a right checksum."""
-    import zlib
-
-    from desketch.wire import peek
-
     channel = parties.agreement(wire=Wire(b=200, codec="f16")).channel()
-    frame = bytearray(channel.encode_updates(reply.t, torch.ones(1, channel.d), clients=[0], weights=[1.0])[0])
-    start = peek(frame).start
-    frame[start : start + 4] = b"\xff" * 4
-    frame[start + 8 : start + 10] = b"\x00\x7e"
-    frame[-4:] = zlib.crc32(bytes(frame[:-4])).to_bytes(4, "little")
-    return bytes(frame)
+    return shorten(channel.header(reply.t, "update"), b"\x80" + b"\x00\x7e" * 200)
 
 
 HOSTILE = {
@@ -362,7 +353,7 @@ def test_what_was_sent_is_not_taken_for_received():
     parties.play(session, nodes)
     session.order(100)  # lost, with the broadcast of round 1
     parties.play(session, nodes, asked=[101, 102, 103])
-    reply = Reply.unpack(nodes[100].answer(session.order(100)))
+    reply = parties.told(nodes[100], nodes[100].answer(session.order(100)))
     assert reply.state is State.TRAINED
 
 

@@ -9,6 +9,7 @@ import torch
 
 from desketch.fed import Replica, SketchChannel, make_optimizer
 from desketch.keys import Key
+from desketch.wire import lengthen
 
 PATH = Path(__file__).with_name("replica.json")
 D, B, ROUNDS = 100, 20, 6
@@ -23,6 +24,7 @@ CASES = [
     ("nesterov", "auto", None, "srht", "sign1"),
     ("adam", "auto", None, "srht", "sign1"),
     ("amsgrad", "auto", 0.9, "srht", "sign1"),
+    ("momentum", "auto", None, "srht", "sign1", 0.8),
 ]
 
 
@@ -32,29 +34,30 @@ def uniform(key: Key, n: int) -> torch.Tensor:
     return (words / 2**32 - 0.5).float()
 
 
-def case(name: str, eta: float | str, beta: float | None, family: str, codec: str) -> dict[str, object]:
-    key = Key(19).fold_in(name, family)
-    channel = SketchChannel(d=D, key=key, run=77, family=family, b=B, codec=codec)
+def case(
+    name: str, eta: float | str, beta: float | None, family: str, codec: str, client_momentum: float = 0.0
+) -> dict[str, object]:
+    key, extra = Key(19).fold_in(name, family), int(client_momentum > 0)
+    channel = SketchChannel(d=D, key=key, run=77, family=family, b=B, codec=codec, along=bool(extra))
     w0 = uniform(key.fold_in("w0"), D)
-    optimizer = make_optimizer(name, eta_global=eta, beta=beta)
+    optimizer = make_optimizer(name, eta_global=eta, beta=beta, client_momentum=client_momentum)
     replica = Replica(w0, optimizer=optimizer, channel=channel)
     rounds = []
     for t in range(1, ROUNDS + 1):
-        y = uniform(key.fold_in("y", t), B) * (
-            8.0 / t
-        )  # the first ones are longer than the bound of the automatic step
+        y = uniform(key.fold_in("y", t), B + extra)
+        y *= 8.0 / t  # the first ones are longer than the bound of the automatic step
         frame = None if t == 4 else channel.encode_broadcast(t, y)
         replica.apply(t, frame)
         rounds.append(
             {
-                "broadcast": frame and frame.hex(),
+                "broadcast": frame and lengthen(frame, channel.header(t, "broadcast")).hex(),
                 "w": replica.w.numpy().tobytes().hex(),
                 "eta": float(replica.optimizer.eta).hex(),
                 "digest": replica.digest(),
             }
         )
     settings = {"server_optimizer": name, "eta_global": eta, "beta": optimizer.beta}
-    frames = {"run": 77, "key": key.bits.hex(), "family": family, "codec": codec, "d": D, "b": B}
+    frames = {"run": 77, "key": key.bits.hex(), "family": family, "codec": codec, "d": D, "b": B, "extra": extra}
     return {**settings, **frames, "w0": w0.numpy().tobytes().hex(), "rounds": rounds}
 
 

@@ -84,3 +84,13 @@ export function crc32(bytes: Uint8Array): number {
   for (let i = 0; i < bytes.length; i++) c = (c >>> 8) ^ CRC_TABLE[(c ^ bytes[i]) & 255];
   return ~c >>> 0;
 }
+
+/** CRC-16 with polynomial 0x1021 from 0xFFFF, nothing reflected or inverted. */
+export function crc16(bytes: Uint8Array): number {
+  let c = 0xffff;
+  for (const byte of bytes) {
+    c ^= byte << 8;
+    for (let k = 0; k < 8; k++) c = c & 0x8000 ? ((c << 1) ^ 0x1021) & 0xffff : c << 1;
+  }
+  return c;
+}

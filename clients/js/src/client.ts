@@ -1,10 +1,13 @@
 /** One party of a run: trains on its own examples, sends sketches of what changed, follows the broadcasts. */
 
 import type { Random } from "./codecs.ts";
+import { ClientMomentum } from "./client_momentum.ts";
 import { Refused } from "./errors.ts";
 import { encode } from "./frame.ts";
 import type { Key } from "./key.ts";
+import { dot, norm } from "./optimizers.ts";
 import { headerOf, type Replica } from "./replica.ts";
+import { encodeShort } from "./short.ts";
 import { dimension, type Examples, localUpdate, type LocalWork, type Network } from "./train.ts";
 
 export interface ClientSettings {
@@ -13,8 +16,12 @@ export interface ClientSettings {
   work: LocalWork;
   /** Codec of updates. */
   up: string;
+  /** β of the running mean of its updates, the run's `client_momentum`; 0, the default, is none. */
+  beta?: number;
   /** Whose streams order the examples; never the run's public key. */
   own: Key;
+  /** Whether the server knows the weight of this client, so that it need not travel. */
+  knownWeight?: boolean;
   /** For rounding and salts: the platform's own randomness. */
   random: Random;
 }
@@ -23,10 +30,13 @@ export class Client {
   /** Mean loss of the local steps of the last update. */
   loss = NaN;
 
+  private readonly memory: ClientMomentum | undefined;
+
   constructor(
     readonly replica: Replica,
     private readonly settings: ClientSettings,
   ) {
+    if (settings.beta) this.memory = new ClientMomentum(settings.beta);
     const { network, examples } = settings;
     const d = dimension(network);
     if (d !== replica.wire.d) throw new Refused("d", `d: the model has ${d} parameters, the run ${replica.wire.d}`);
@@ -38,8 +48,8 @@ export class Client {
     }
   }
 
-  /** The frame of this client's update of round t = version + 1. */
-  update(): Uint8Array {
+  /** The frame, full or short, of this client's update of round t = version + 1. */
+  update(short = false): Uint8Array {
     const { replica, settings } = this;
     if (replica.broken !== undefined) throw new Refused("replica", `replica: ${replica.broken}; nothing is sent`);
     const t = replica.version + 1;
@@ -50,6 +60,18 @@ export class Client {
     }
     this.loss = loss;
     const header = { ...headerOf(replica.wire, t), kind: "update", codec: settings.up };
-    return encode(replica.sketchAt(t).sketch(delta), header, settings.examples.y.length, settings.random);
+    const extra = replica.wire.extra ? [this.alongLastStep(delta)] : [];
+    const sketch = replica.sketchAt(t).sketch(this.memory?.mean(t, delta) ?? delta);
+    const weight = settings.examples.y.length;
+    if (!short) return encode(sketch, header, weight, settings.random, extra);
+    return encodeShort(sketch, header, weight, settings.knownWeight ? weight : 1, settings.random, extra);
+  }
+
+  /** √(d/b) ⟨Δ, s⟩/|s| of the replica's last step s; 0 before the first. */
+  private alongLastStep(delta: Float32Array): number {
+    const { optimizer, wire } = this.replica;
+    const s = optimizer.vectors.s;
+    const length = s === undefined ? 0 : norm(s);
+    return length === 0 ? 0 : (Math.sqrt(wire.d / wire.b) * dot(delta, s)) / length;
   }
 }

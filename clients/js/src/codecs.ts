@@ -87,7 +87,7 @@ function exponent(x: number): number {
   return e;
 }
 
-function fromHalf(bits: number): number {
+export function fromHalf(bits: number): number {
   const sign = bits & 0x8000 ? -1 : 1;
   const e = (bits >>> 10) & 31;
   const fraction = bits & 0x3ff;
@@ -96,7 +96,7 @@ function fromHalf(bits: number): number {
 }
 
 /** The nearest number of 16 bits, ties to even, of |x| < 65520. */
-function toHalf(x: number): number {
+export function toHalf(x: number): number {
   const sign = x < 0 || Object.is(x, -0) ? 0x8000 : 0;
   const magnitude = Math.abs(x);
   const e = magnitude < 2 ** -14 ? -14 : exponent(magnitude);

@@ -1,13 +1,14 @@
 /** Frames: one message as bytes, in its full form (frame spec v2). */
 
 import { concat, crc32, Reader, uint32, varint } from "./bytes.ts";
-import { type Codec, CODECS, type Random } from "./codecs.ts";
+import { type Codec, CODECS, fromHalf, type Random, toHalf } from "./codecs.ts";
 import { Refused } from "./errors.ts";
 import type { Key } from "./key.ts";
 import { sha256 } from "./sha256.ts";
 
-const MAGIC = 0xde;
+export const MAGIC = 0xde;
 const VERSION = 2;
+const LARGEST_HALF = 65504;
 const CODEC_CODES: Record<string, number> = { f32: 0, f16: 1, int8: 2, int4: 3, sign1: 4, opaque: 15 };
 const FAMILY_CODES: Record<string, number> = {
   none: 0, gaussian: 1, srht: 2, ams: 3, countsketch: 4, sparse1: 5, sparse2: 6, uniform: 7,
@@ -28,7 +29,17 @@ export interface Header {
 }
 
 /** What a receiver expects: everything but the weight, and the key itself. */
-export type Expected = Omit<Header, "weight" | "fingerprint"> & { key: Key };
+export type Expected = Omit<Header, "weight" | "fingerprint"> & {
+  key: Key;
+  /** How many extra numbers follow the codec's; none if undefined. */
+  extra?: number;
+};
+
+/** What a frame carries beside its weight. */
+export interface Numbers {
+  values: Float32Array;
+  extra: number[];
+}
 
 export interface Frame {
   header: Header;
@@ -41,24 +52,29 @@ export interface Frame {
 }
 
 /** The id of the run of this name. */
-export function runId(name: string): number {
-  const hash = sha256(new TextEncoder().encode(`desketch run v1\0${name}`));
+export function runId(name: string | Uint8Array): number {
+  const bytes = typeof name === "string" ? new TextEncoder().encode(name) : name;
+  const hash = sha256(new TextEncoder().encode("desketch run v1\0"), bytes);
   return new DataView(hash.buffer).getUint32(0, true);
 }
 
 /** A frame of this payload. */
 export function pack(expected: Expected, weight: number, payload: Uint8Array): Uint8Array {
+  const body = concat(head(expected, weight, payload.length), payload);
+  return concat(body, uint32(crc32(body)));
+}
+
+/** A frame's bytes from the magic to the payload length. */
+export function head(expected: Expected, weight: number, length: number): number[] {
   const { run, round, family, d, b, codec, kind, key } = expected;
   const weighed = weightBytes(weight);
-  const head = [
+  return [
     MAGIC,
     (VERSION << 4) | code(CODEC_CODES, codec),
     (code(FAMILY_CODES, family) << 4) | (KINDS.indexOf(kind) << 2) | (weighed.length - 1),
     ...uint32(run), ...uint32(key.fingerprint), ...varint(round), ...varint(d), ...varint(b), ...weighed,
-    ...varint(payload.length),
+    ...varint(length),
   ];
-  const body = concat(head, payload);
-  return concat(body, uint32(crc32(body)));
 }
 
 /** The frame at the beginning of these bytes; what follows it is left alone, and nothing is expected of it yet. */
@@ -93,22 +109,42 @@ export function open(bytes: Uint8Array, expected: Expected): { weight: number; p
 }
 
 /** The numbers of one frame that must be what is expected, and its weight. */
-export function decode(bytes: Uint8Array, expected: Expected): { weight: number; values: Float32Array } {
-  const codec = codecOf(expected);
+export function decode(bytes: Uint8Array, expected: Expected): { weight: number } & Numbers {
   const { weight, payload } = open(bytes, expected);
-  const size = codec.size(expected.b);
+  const size = payloadSize(expected);
   if (payload.length !== size) {
     const what = `${expected.codec} of ${expected.b} numbers takes ${size}`;
     throw new Refused("payload length", `payload length: got ${payload.length} bytes, ${what}`);
   }
-  return { weight, values: codec.decode(payload, expected) };
+  return { weight, ...readPayload(payload, expected) };
 }
 
 /** A frame of these numbers. */
-export function encode(values: Float32Array, expected: Expected, weight: number, random: Random): Uint8Array {
+export function encode(values: Float32Array, expected: Expected, weight: number, random: Random, extra: number[] = []): Uint8Array {
+  return pack(expected, weight, payloadOf({ values, extra }, expected, random));
+}
+
+/** The codec's bytes, then the extra numbers as float16. */
+export function payloadOf({ values, extra }: Numbers, expected: Expected, random: Random): Uint8Array {
   if (values.length !== expected.b) throw new RangeError(`${values.length} numbers for b = ${expected.b}`);
-  if (!values.every(Number.isFinite)) throw new RangeError("numbers that are not finite are never sent");
-  return pack(expected, weight, codecOf(expected).encode(values, expected, random));
+  if (extra.length !== (expected.extra ?? 0)) throw new RangeError(`${extra.length} extra numbers, ${expected.extra ?? 0} are agreed`);
+  if (!values.every(Number.isFinite) || !extra.every(Number.isFinite)) throw new RangeError("numbers that are not finite are never sent");
+  const halves = extra.map((x) => toHalf(Math.min(Math.max(x, -LARGEST_HALF), LARGEST_HALF)));
+  return concat(codecOf(expected).encode(values, expected, random), halves.flatMap((half) => [half & 255, half >> 8]));
+}
+
+export function payloadSize(expected: Expected): number {
+  return codecOf(expected).size(expected.b) + 2 * (expected.extra ?? 0);
+}
+
+/** The numbers of a payload of the right size. */
+export function readPayload(payload: Uint8Array, expected: Expected): Numbers {
+  const codec = codecOf(expected);
+  const size = codec.size(expected.b);
+  const values = codec.decode(payload.subarray(0, size), expected);
+  const extra = Array.from({ length: expected.extra ?? 0 }, (_, i) => fromHalf(payload[size + 2 * i] | (payload[size + 2 * i + 1] << 8)));
+  if (!extra.every(Number.isFinite)) throw new Refused("extra", "extra: a number beside the payload is not finite");
+  return { values, extra };
 }
 
 function codecOf({ codec }: Expected): Codec {
@@ -127,7 +163,7 @@ export function check(header: Header, expected: Expected): void {
 }
 
 /** Big-endian float32 without its trailing zero bytes. */
-function weightBytes(weight: number): number[] {
+export function weightBytes(weight: number): number[] {
   const view = new DataView(new ArrayBuffer(4));
   view.setFloat32(0, weight);
   const rounded = view.getFloat32(0);
@@ -137,7 +173,7 @@ function weightBytes(weight: number): number[] {
   return out;
 }
 
-function readWeight(bytes: Uint8Array): number {
+export function readWeight(bytes: Uint8Array): number {
   const view = new DataView(new ArrayBuffer(4));
   bytes.forEach((byte, i) => view.setUint8(i, byte));
   const weight = view.getFloat32(0);

@@ -143,6 +143,15 @@ export class ServerOptimizer {
     for (let i = 0; i < w.length; i++) w[i] += s[i];
   }
 
+  /** The last step s, from what is kept, where a checkpoint leaves it out. */
+  deriveStep(): void {
+    const { m, v, top } = this.vectors;
+    if (this.auto === undefined || this.vectors.s !== undefined || m === undefined) return;
+    const p = divided(m, share(this.beta, this.t));
+    const under = top ?? (v && divided(v, share(BETA2, this.t)));
+    this.vectors.s = times(under === undefined ? p : this.over(p, under), this.eta);
+  }
+
   /** The running mean m, without its bias correction. */
   mean(u: Float32Array): Float32Array {
     if (this.beta === 0) return u;
@@ -159,6 +168,10 @@ export class ServerOptimizer {
     const squares = u.map((x) => x * x);
     const v = mix(this.vectors.v, BETA2, squares, 1 - BETA2);
     const under = second(divided(v, share(BETA2, this.t)));
+    return this.over(m, under);
+  }
+
+  private over(m: Float32Array, under: Float32Array): Float32Array {
     return m.map((x, i) => x / fround(fround(sqrt(under[i])) + this.floor));
   }
 }

@@ -2,10 +2,11 @@
 
 import { CODECS } from "./codecs.ts";
 import { Refused } from "./errors.ts";
-import { decode, type Expected } from "./frame.ts";
+import { decode, type Expected, MAGIC } from "./frame.ts";
 import type { Key } from "./key.ts";
 import { norm, ServerOptimizer } from "./optimizers.ts";
 import { sha256 } from "./sha256.ts";
+import { decodeShort } from "./short.ts";
 import { draw, type FamilyOptions, type Sketch } from "./sketch.ts";
 
 const LARGEST_KEPT = 1e30;
@@ -20,11 +21,13 @@ export interface Wire {
   b: number;
   /** Codec of broadcasts. */
   down: string;
+  /** Extra numbers of every message: 1 where clients send running means to an automatic step. */
+  extra?: number;
 }
 
 /** What a broadcast of round t must say. */
-export function headerOf({ run, family, d, b, key, down }: Wire, t: number): Expected {
-  return { run, round: t, family, d, b, codec: down, kind: "broadcast", key: key.foldIn("round", t) };
+export function headerOf({ run, family, d, b, key, down, extra = 0 }: Wire, t: number): Expected {
+  return { run, round: t, family, d, b, codec: down, kind: "broadcast", key: key.foldIn("round", t), extra };
 }
 
 export class Replica {
@@ -44,16 +47,19 @@ export class Replica {
     this.w = w0.slice();
   }
 
-  /** Apply round t's broadcast; undefined is a round without an update. */
+  /** Apply round t's broadcast, a full or a short frame; undefined is a round without an update. */
   apply(t: number, broadcast: Uint8Array | undefined): void {
     if (this.broken !== undefined) throw new Refused("replica", `replica: ${this.broken}`);
     if (t !== this.version + 1) {
       throw new Refused("round", `round: this replica has version ${this.version}, got round ${t}; ask to catch up`);
     }
     if (broadcast !== undefined) {
-      const { values } = decode(broadcast, headerOf(this.wire, t));
+      const expected = headerOf(this.wire, t);
+      const full = broadcast[0] === MAGIC;
+      const { values, extra } = full ? decode(broadcast, expected) : decodeShort(broadcast, expected, 1);
       const u = this.sketchAt(t).desketch(values);
-      this.optimizer.apply(this.w, { u, norm: norm(values), b: this.wire.b });
+      const along = extra.length > 0 ? { along: extra[0] } : {};
+      this.optimizer.apply(this.w, { u, norm: norm(values), b: this.wire.b, ...along });
       this.checkNumbers(t);
     }
     this.version = t;

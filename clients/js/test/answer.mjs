@@ -10,7 +10,7 @@ const ANSWERS = {
   decode({ header, frame }) {
     try {
       const { weight, values } = decode(bytes(frame), { ...header, key: Key.fromHex(header.key) });
-      return { weight, values: unsigned(values) };
+      return { weight: hex(Float32Array.of(weight)), values: unsigned(values) };
     } catch (error) {
       if (error instanceof Refused) return { refused: error.field };
       throw error;

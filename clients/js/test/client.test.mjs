@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { it } from "node:test";
 
-import { Client, decode, dimension, encode, headerOf, Key, networkOf, Refused, Replica, runId, ServerOptimizer } from "../desketch.mjs";
+import { Client, decode, dimension, encode, headerOf, Key, localUpdate, networkOf, pack, Refused, Replica, runId, ServerOptimizer } from "../desketch.mjs";
 
 const network = networkOf("mlp:8", 6, 3);
 const d = dimension(network);
@@ -63,4 +63,38 @@ it("a model of another size and examples of another shape are refused", () => {
   const { x, y } = examples(1);
   assert.throws(() => client(11, { examples: { x: x.subarray(1), y } }), RangeError);
   assert.throws(() => client(11, { examples: { x, y: y.with(0, 3) } }), RangeError);
+});
+
+it("a client with momentum sends the mean of its updates, and the raw one along the last step", () => {
+  const momentum = { ...wire, extra: 1, down: "f32" };
+  const made = () => new Replica(numbers(1, d), momentum, new ServerOptimizer("momentum", "auto", 0));
+  const settings = { network, examples: examples(5), work: { steps: 3, eta: 0.3 }, up: "f32", own: Key.fromSeed(5), random: draws(5) };
+  const [mean, plain] = [new Client(made(), { ...settings, beta: 0.5 }), new Client(made(), settings)];
+  const sums = { m: new Float32Array(d), n: 0, t: 0 };
+  for (const t of [1, 2, 5]) {
+    for (const { replica } of [mean, plain]) replica.version = t - 1;
+    const header = { ...headerOf(momentum, t), kind: "update", codec: "f32" };
+    const sent = decode(mean.update(), header);
+    const { delta } = localUpdate(network, plain.replica.w, settings.examples, settings.work, Key.fromSeed(5));
+    const fade = 0.5 ** (t - sums.t);
+    sums.m = sums.m.map((x, i) => x * fade + delta[i]);
+    Object.assign(sums, { n: sums.n * fade + 1, t });
+    const expected = mean.replica.sketchAt(t).sketch(sums.m.map((x) => x / sums.n));
+    sent.values.forEach((value, k) => assert.ok(Math.abs(value - expected[k]) < 1e-4, `${t}: ${value} ${expected[k]}`));
+    const s = plain.replica.optimizer.vectors.s;
+    const along = s ? (Math.sqrt(d / wire.b) * s.reduce((sum, x, i) => sum + x * delta[i], 0)) / Math.hypot(...s) : 0;
+    assert.ok(Math.abs(sent.extra[0] - along) <= 1e-3 * Math.abs(along), `${t}: ${sent.extra} ${along}`);
+    const frame = encode(sent.values, headerOf(momentum, t), 1, draws(t), sent.extra);
+    for (const { replica } of [mean, plain]) replica.apply(t, frame);
+  }
+  assert.ok(plain.replica.optimizer.vectors.s.some((x) => x !== 0));
+});
+
+it("an extra number that is not finite is refused, a large one is held", () => {
+  const header = { ...headerOf({ ...wire, extra: 1, down: "f32" }, 1) };
+  const values = new Float32Array(wire.b);
+  assert.equal(decode(encode(values, header, 1, draws(1), [-1e9]), header).extra[0], -65504);
+  assert.throws(() => encode(values, header, 1, draws(1), [NaN]), RangeError);
+  const infinite = pack(header, 1, Uint8Array.from({ length: 4 * wire.b + 2 }, (_, i) => (i > 4 * wire.b ? 0x7c : 0)));
+  assert.throws(() => decode(infinite, header), (error) => error instanceof Refused && error.field === "extra");
 });

@@ -9,6 +9,7 @@ from typing import Any
 from torch import nn
 
 from desketch.fed.client import Participant
+from desketch.fed.signal import first_rounds
 
 __all__ = ["Run"]
 
@@ -37,8 +38,9 @@ class Run:
     def summary(self) -> dict[str, Any]:
         """Everything but the model and the history, for JSON."""
         last: dict[str, Any] = next((row for row in reversed(self.history)), {})
-        known = {"round", "digest", "refused", "seconds"}
-        metrics = {k: v for k, v in last.items() if isinstance(v, float) and k not in known | {"eta_global", "epsilon"}}
+        known = {"round", "digest", "refused", "seconds", "eta_global", "epsilon", "signal_share", "step_share"}
+        metrics = {k: v for k, v in last.items() if isinstance(v, float) and k not in known}
+        signal = first_rounds(self.history)
         return {
             "rounds": self.rounds,
             "stopped_by": self.stopped_by,
@@ -48,6 +50,8 @@ class Run:
             "delta": self.delta,
             "replica_digest": self.digest,
             "metrics": metrics,
+            "signal_share": signal.signal_share if signal else None,
+            "step_share": signal.step_share if signal else None,
         }
 
     def __repr__(self) -> str:

@@ -10,6 +10,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -27,8 +28,10 @@ __all__ = ["CompressedChannel", "FramedChannel"]
 class FramedChannel(Channel):
     """Frames, keys and weighted averaging, shared by all baselines; a method supplies what the payloads mean."""
 
-    def __init__(self, *, name: str, d: int, key: Key, run: int = 0) -> None:
+    def __init__(self, *, name: str, d: int, key: Key, run: int = 0, agreed: Mapping[int, float] | None = None) -> None:
+        """Frames are short ones, as those of the sketches; ``agreed`` are the weights that both ends know."""
         self.name, self.d, self.key, self.run = name, d, key, run
+        self.agreed = {client: float(np.float32(weight)) for client, weight in (agreed or {}).items()}
 
     def message_key(self, t: int, kind: str, sender: int) -> Key:
         """The public key of one message: independent between rounds, directions and senders."""
@@ -48,6 +51,14 @@ class FramedChannel(Channel):
             weight=weight,
         )
 
+    def update_frame(self, t: int, client: int, weight: float, payload: bytes) -> bytes:
+        """A client's payload in its frame."""
+        return wire.shorten(self.header(t, "update", weight=weight), payload, agreed=self.agreed.get(client, 1.0))
+
+    def in_full(self, t: int, client: int, frame: bytes) -> bytes:
+        """A client's update as a full frame."""
+        return wire.lengthen(frame, self.header(t, "update"), agreed=self.agreed.get(client, 1.0))
+
     def open_updates(
         self, t: int, frames: Mapping[int, bytes]
     ) -> tuple[dict[int, Tensor], dict[int, float], dict[int, str]]:
@@ -58,7 +69,7 @@ class FramedChannel(Channel):
         refused: dict[int, str] = {}
         for client, frame in frames.items():
             try:
-                header, payload = wire.unpack(frame, expect)
+                header, payload = wire.open_short(frame, expect, agreed=self.agreed.get(client, 1.0))
                 values[client] = self.decode_update(t, client, bytes(payload))
                 weights[client] = header.weight
             except WireError as error:
@@ -81,10 +92,11 @@ class CompressedChannel(FramedChannel):
         down: Compressor,
         key: Key,
         run: int = 0,
+        agreed: Mapping[int, float] | None = None,
         aggregator: Aggregator | None = None,
     ) -> None:
         """Make the channel; with an ``aggregator`` the server averages by its robust rule."""
-        super().__init__(name=name, d=up.d, key=key, run=run)
+        super().__init__(name=name, d=up.d, key=key, run=run, agreed=agreed)
         self.up, self.down, self.aggregator = up, down, aggregator
         self._clients: dict[int, dict[str, Tensor]] = {}
         self._server: dict[str, Tensor] = {}
@@ -112,12 +124,12 @@ class CompressedChannel(FramedChannel):
         if judged.y is None:
             return ServerStep(None, (), refused, judged.limited, judged.void)
         payload = self.down.encode(judged.y, key=self.message_key(t, "broadcast", 0), state=self._server)
-        frame = wire.pack(self.header(t, "broadcast"), payload)
+        frame = wire.shorten(self.header(t, "broadcast"), payload)
         return ServerStep(frame, judged.participants, refused, judged.limited)
 
     def decode_broadcast(self, t: int, frame: bytes) -> Update:
         """C_down(mean), and its length for an automatic step."""
-        _, payload = wire.unpack(frame, self.header(t, "broadcast"))
+        _, payload = wire.open_short(frame, self.header(t, "broadcast"))
         u = self.down.decode(bytes(payload), key=self.message_key(t, "broadcast", 0))
         return Update(u, float(torch.linalg.vector_norm(u, dtype=torch.float64)), self.d)
 
@@ -144,7 +156,7 @@ class CompressedChannel(FramedChannel):
         finite(f"the update of client {client}", delta)
         state = self._clients.setdefault(client, {})
         payload = self.up.encode(delta, key=self.message_key(t, "update", client), state=state)
-        return wire.pack(self.header(t, "update", weight=weight), payload)
+        return self.update_frame(t, client, weight, payload)
 
 
 def weighted_mean(values: Mapping[int, Tensor], weights: Mapping[int, float]) -> Tensor:

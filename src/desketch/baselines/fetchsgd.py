@@ -35,11 +35,20 @@ class FetchSGDChannel(FramedChannel):
     """A table of ``rows x columns`` floats up, k heavy hitters down."""
 
     def __init__(
-        self, *, d: int, rows: int, columns: int, k: int, key: Key, run: int = 0, momentum: float = 0.9
+        self,
+        *,
+        d: int,
+        rows: int,
+        columns: int,
+        k: int,
+        key: Key,
+        run: int = 0,
+        momentum: float = 0.9,
+        agreed: Mapping[int, float] | None = None,
     ) -> None:
         if not 0 <= momentum < 1:
             raise InputError(f"momentum must be in [0, 1), got {momentum}")
-        super().__init__(name="fetchsgd", d=d, key=key, run=run)
+        super().__init__(name="fetchsgd", d=d, key=key, run=run, agreed=agreed)
         self.momentum = momentum
         self._table = CountSketchTable(d=d, rows=rows, columns=columns, key=key.fold_in("fetchsgd"))
         self._top = TopK(d=d, k=k)
@@ -54,8 +63,8 @@ class FetchSGDChannel(FramedChannel):
             finite(f"the update of client {client}", delta)
         tables = self._table.sketch(deltas).numpy().astype("<f4")
         return [
-            wire.pack(self.header(t, "update", weight=weight), table.tobytes())
-            for table, weight in zip(tables, weights, strict=True)
+            self.update_frame(t, client, weight, table.tobytes())
+            for table, client, weight in zip(tables, clients, weights, strict=True)
         ]
 
     def aggregate(self, t: int, frames: Mapping[int, bytes]) -> ServerStep:
@@ -69,11 +78,11 @@ class FetchSGDChannel(FramedChannel):
         sent = self._table.sketch(self._top.decode(payload, key=self.key)) != 0
         self._E[sent] = 0
         self._U[sent] = 0
-        return ServerStep(wire.pack(self.header(t, "broadcast"), payload), tuple(values), refused)
+        return ServerStep(wire.shorten(self.header(t, "broadcast"), payload), tuple(values), refused)
 
     def decode_broadcast(self, t: int, frame: bytes) -> Update:
         """The k-sparse step."""
-        _, payload = wire.unpack(frame, self.header(t, "broadcast"))
+        _, payload = wire.open_short(frame, self.header(t, "broadcast"))
         u = self._top.decode(bytes(payload), key=self.key)
         return Update(u, float(torch.linalg.vector_norm(u, dtype=torch.float64)), self.d)
 

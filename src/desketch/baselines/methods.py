@@ -8,7 +8,7 @@ de-sketching leaves noise of std eta |y| / sqrt(b) in every weight, so b alone d
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 from types import MappingProxyType
 from typing import Any
@@ -42,16 +42,20 @@ class Wiring:
     d: int
     key: Key
     run: int = 0
+    agreed: Mapping[int, float] = field(default_factory=dict)  # weights that both ends know
     client_momentum: float = 0.0
 
 
 @dataclass(frozen=True)
 class Method:
-    """A way to move updates, with its grid; ``default`` and ``average`` are what it uses where nothing may be tuned."""
+    """A way to move updates, with its grid; ``default`` and ``average`` are what it uses where nothing may be tuned.
+
+    Without a ``channel`` nothing moves: every client trains by itself.
+    """
 
     name: str
     what: str
-    channel: Callable[[Wiring, Setting], Channel]
+    channel: Callable[[Wiring, Setting], Channel] | None
     grid: tuple[Setting, ...]
     default: Setting | None = None
     average: int = 1
@@ -100,17 +104,28 @@ def _powersgd(wiring: Wiring, setting: Setting) -> Channel:
 def _fetchsgd(wiring: Wiring, setting: Setting) -> Channel:
     columns = _count(wiring, 1 / (5 * setting["compression"]))
     k = _count(wiring, setting["density"])
-    return FetchSGDChannel(d=wiring.d, rows=5, columns=columns, k=k, key=wiring.key, run=wiring.run)
+    return FetchSGDChannel(
+        d=wiring.d, rows=5, columns=columns, k=k, key=wiring.key, run=wiring.run, agreed=wiring.agreed
+    )
 
 
 def _desketch(wiring: Wiring, setting: Setting) -> Channel:
     b = min(setting["b"], wiring.d)
-    along = wiring.client_momentum > 0 and setting["eta_global"] == "auto"
-    return SketchChannel(d=wiring.d, b=b, key=wiring.key, run=wiring.run, codec=setting["codec"], along=along)
+    return SketchChannel(
+        d=wiring.d,
+        b=b,
+        key=wiring.key,
+        run=wiring.run,
+        codec=setting["codec"],
+        along=wiring.client_momentum > 0 and setting["eta_global"] == "auto",
+        agreed=wiring.agreed,
+    )
 
 
 def _both_ways(name: str, wiring: Wiring, compressor: Compressor) -> Channel:
-    return CompressedChannel(name=name, up=compressor, down=compressor, key=wiring.key, run=wiring.run)
+    return CompressedChannel(
+        name=name, up=compressor, down=compressor, key=wiring.key, run=wiring.run, agreed=wiring.agreed
+    )
 
 
 def _count(wiring: Wiring, share: float) -> int:
@@ -120,6 +135,7 @@ def _count(wiring: Wiring, share: float) -> int:
 _SGD = {"optimizer": ("sgd",), "eta_global": (1.0,)}
 _MOMENTUM = _grid(eta_local=(0.1, 0.2), optimizer=("momentum",), eta_global=(10.0, 3.0))
 _ALL = (
+    Method("alone", "each client by itself: nothing is sent", None, _grid(eta_local=(0.1, 0.2, 0.4, 0.05))),
     Method("fedavg", "every parameter in f32 (McMahan et al., 2017)", _dense("f32"),
            _grid(eta_local=(0.2, 0.4), optimizer=("sgd",), eta_global=(1.0, 2.0))),
     Method("fedavgm", "FedAvg with server momentum 0.9 (Hsu et al., 2019)", _dense("f32"), _MOMENTUM,

@@ -115,7 +115,19 @@ def plan_command(
         **{name: constants[name] for name in ("d", "N", "eps", "trace_ratio", "gradient_noise")},
     )
     document = answer(question, found.origins)
+    document["notes"] += _measured(from_run)
     emit(document, json_to, lambda: show(document))
+
+
+def _measured(run: Path | None) -> list[str]:
+    """What the run itself measured of its messages, in words; private runs measure nothing."""
+    if run is None or not (run / "metrics.jsonl").is_file():
+        return []
+    from desketch.core.rows import read_rows
+    from desketch.fed.signal import first_rounds, sentence
+
+    signal = first_rounds(read_rows(run / "metrics.jsonl").rows)
+    return [f"{sentence(signal)} (measured in {run})"] if signal else []
 
 
 def _problem(mu: float | None, constants: dict[str, Any]) -> Problem:

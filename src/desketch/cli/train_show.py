@@ -10,6 +10,7 @@ from rich.table import Table
 
 from desketch.core.metrics import METRICS
 from desketch.core.units import human_bytes
+from desketch.fed.signal import Signal, sentence
 
 __all__ = ["show"]
 
@@ -42,6 +43,9 @@ def show(summary: dict[str, Any], path: Path) -> None:
     for name, value in lines.items():
         table.add_row(name, value)
     Console().print(table)
+    if summary.get("signal_share") is not None:
+        said = sentence(Signal(summary["signal_share"], summary["step_share"]))
+        Console().print(f"{said} (docs/training.md)", highlight=False)
     if "topology" in summary:
         _print_costs(summary["topology"])
 

@@ -22,6 +22,7 @@ from desketch.errors import ConfigError, InputError, PrivacyError, WireError
 from desketch.fed.aggregation import Aggregator
 from desketch.fed.mechanism import SketchMechanism
 from desketch.fed.robust import Rule, rule_of
+from desketch.fed.signal import Signal, measure_signal
 from desketch.fed.update import Update
 from desketch.keys import Key
 from desketch.privacy.mechanisms import SketchClipClientsShared
@@ -43,6 +44,7 @@ class ServerStep:
     refused: Mapping[int, str] = field(default_factory=dict)
     limited: Mapping[int, str] = field(default_factory=dict)
     void: str | None = None
+    signal: Signal | None = None  # measured on sketches that carry no noise of a mechanism; private runs do not tell it
 
 
 class Channel(ABC):
@@ -64,6 +66,10 @@ class Channel(ABC):
     @abstractmethod
     def decode_broadcast(self, t: int, frame: bytes) -> Update:
         """Every replica, the server's too: what the server optimiser is fed with."""
+
+    def in_full(self, t: int, client: int, frame: bytes) -> bytes:
+        """A client's frame in the form that explains itself, for files."""
+        return frame
 
     def state_dict(self) -> dict[str, Any]:
         """State to checkpoint: a tree of tensors and JSON values."""
@@ -91,12 +97,14 @@ class SketchChannel(Channel):
         robust: str | Rule | None = None,
         sizes: Mapping[int, float] | None = None,
         along: bool = False,
+        agreed: Mapping[int, float] | None = None,
         **settings: Any,
     ) -> None:
         """Carry vectors of d numbers; ``settings`` are those of a `Wire`, given here in place of one.
 
-        ``robust`` is how the server averages, ``sizes`` the weights that it has agreed on with clients.  With ``along``
-        every message has one more number, of the raw update along the last step (`desketch.fed.client_momentum`).
+        ``robust`` is how the server averages, ``sizes`` the weights that no client may exceed.  With ``along`` every
+        message has one more number, of the raw update along the last step (`desketch.fed.client_momentum`).  ``agreed``
+        are the weights that both ends know, so that frames need not say them (default: 1 for everybody).
         """
         if wire is not None and settings:
             raise ConfigError(f"give a Wire, or its settings, not both; got also {', '.join(settings)}")
@@ -109,6 +117,7 @@ class SketchChannel(Channel):
                 "set client_momentum to 0, or let the server add the noise"
             )
         self.robust, self.along = robust, along
+        self.agreed = {} if mechanism else {client: float(np.float32(size)) for client, size in (agreed or {}).items()}
         self.aggregator = Aggregator(rule_of(robust, private_mean=mechanism is not None), sizes=sizes)
         self._drawn: tuple[int, Sketch] | None = None
         self.sketch_at(0)  # a family or b that cannot be drawn is refused here, not in round 1
@@ -152,7 +161,12 @@ class SketchChannel(Channel):
         rounding = [self.key.fold_in("rounding", client, t) for client in clients]
         values, extra = rows[:, : self.b], rows[:, self.b :]
         return wire.encode_batch(
-            values, self.header(t, "update"), weights=weights, rounding=rounding, extra=extra.double().cpu().numpy()
+            values,
+            self.header(t, "update"),
+            weights=weights,
+            rounding=rounding,
+            extra=extra.double().cpu().numpy(),
+            agreed=[self.agreed.get(client, 1.0) for client in clients],
         )
 
     def aggregate(self, t: int, frames: Mapping[int, bytes]) -> ServerStep:
@@ -167,9 +181,17 @@ class SketchChannel(Channel):
         if y is None:
             return ServerStep(None, (), refused, void=judged.void)
         try:
-            return ServerStep(self.encode_broadcast(t, y), judged.participants, refused, judged.limited)
+            frame = self.encode_broadcast(t, y)
         except WireError as error:
             return ServerStep(None, (), refused, judged.limited, void=f"broadcast: {error}")
+        signal = None if self.mechanism else self._signal(batch, judged.participants)
+        return ServerStep(frame, judged.participants, refused, judged.limited, signal=signal)
+
+    def _signal(self, batch: wire.Batch, participants: Sequence[int]) -> Signal | None:
+        counted = np.isin(batch.senders, participants)
+        return measure_signal(
+            torch.from_numpy(batch.values[counted]), torch.from_numpy(batch.weights[counted]), d=self.d
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """What the robust rule remembers."""
@@ -181,18 +203,22 @@ class SketchChannel(Channel):
 
     def decode_updates(self, t: int, frames: Mapping[int, bytes]) -> wire.Batch:
         """The sketches and weights of the frames that can be used, and why the others cannot."""
-        return wire.decode_batch(frames, self.header(t, "update"))
+        return wire.decode_batch(frames, self.header(t, "update"), agreed=self.agreed)
+
+    def in_full(self, t: int, client: int, frame: bytes) -> bytes:
+        """A client's update as a full frame."""
+        return wire.lengthen(frame, self.header(t, "update"), agreed=self.agreed.get(client, 1.0))
 
     def encode_broadcast(self, t: int, y: Tensor) -> bytes:
         """The frame that carries the mean sketch, and what goes beside it, to everyone."""
         header, rounding = self.header(t, "broadcast"), self.key.fold_in("rounding", "server", t)
-        return wire.encode(y[: self.b], header, rounding=rounding, extra=y[self.b :].tolist())
+        return wire.encode(y[: self.b], header, rounding=rounding, extra=y[self.b :].tolist(), agreed=1.0)
 
     def decode_broadcast(self, t: int, frame: bytes) -> Update:
         """dec_t: u = R_tᵀ y with the R_t that made y."""
         expect = self.header(t, "broadcast")
-        y = torch.from_numpy(wire.decode(frame, expect)[1])
-        along = float(wire.decode_extra(frame, expect)[0]) if self.along else None
+        y = torch.from_numpy(wire.decode(frame, expect, agreed=1.0)[1])
+        along = float(wire.decode_extra(frame, expect, agreed=1.0)[0]) if self.along else None
         return Update(self.sketch_at(t).desketch(y), norm(y), self.b, along)
 
     def header(self, t: int, kind: str) -> wire.Header:

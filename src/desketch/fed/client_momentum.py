@@ -33,7 +33,7 @@ from desketch.privacy.settings import PrivacySettings, SketchClip
 __all__ = ["BETA", "ClientMomentum", "along_last_step", "client_beta"]
 
 BETA = 0.8
-LEAST_FRACTION = 1.0  # of the clients asked in a round, for the mean to be worth its lag
+LEAST_FRACTION = 1.0  # of the clients asked in a round, for ``auto`` to take the mean
 
 
 @dataclass
@@ -97,10 +97,10 @@ def client_beta(
 ) -> float:
     """The beta of a run, 0 for none: what was set, or by what every party knows.
 
-    ``auto`` is `BETA` where it measures better: all clients are asked in every round and take ``plain`` gradient steps.
-    It is none under partial participation (a mean over rounds long past), where the local optimiser averages itself
-    (Adam) or is not known, and under privacy: a mean is shorter than an update and drowns in noise that is made for a
-    clip.  Where the mean cannot be formed ``auto`` is none and a number is refused.
+    ``auto`` is `BETA` where all clients are asked in every round and take ``plain`` gradient steps.  It is none under
+    privacy, where it measured worse, and, as a precaution, under partial participation (a mean over rounds long past)
+    and where the local optimiser averages itself (Adam) or is not known; docs/training.md says what was measured.
+    Where the mean cannot be formed ``auto`` is none and a number is refused.
     """
     if setting != "auto" and not (isinstance(setting, int | float) and 0 <= setting < 1):
         raise ConfigError(f"client_momentum: got {setting!r}, expected auto or a number in [0, 1); 0 is off")

@@ -23,7 +23,7 @@ from desketch.fed.client_momentum import ClientMomentum
 from desketch.fed.iterates import Average
 from desketch.fed.mechanism import Privacy
 from desketch.fed.optimizers import ServerOptimizer
-from desketch.fed.secrecy import COHORT_FIELDS, public_facts
+from desketch.fed.secrecy import COHORT_FIELDS, public_facts, signal_facts
 from desketch.fed.server import Server
 
 __all__ = ["Attendance", "Federation", "Observer", "RoundRecord", "run"]
@@ -80,6 +80,8 @@ class RoundRecord:
     public: Mapping[str, Any] | None = None  # where the cohort is secret: what is published in place of it
     limited: Mapping[Any, str] = field(default_factory=dict)  # client -> how a robust rule held its update back
     void: str | None = None  # why updates came and w did not move
+    signal_share: float | None = None  # `desketch.fed.signal`, where there is no privacy
+    step_share: float | None = None
 
     def row(self) -> dict[str, Any]:
         """The record as one flat JSON object, fit to be published: it says nothing of a secret cohort."""
@@ -276,6 +278,7 @@ def _round(f: Federation, t: int, watch: Observer, started: float, *, evaluated:
         public=public_facts(f.privacy, f.channel, t),
         limited=step.limited,
         void=step.void,
+        **signal_facts(step.signal, f.privacy),
     )
 
 

@@ -13,8 +13,9 @@ from typing import Any
 from desketch import wire
 from desketch.fed.channel import Channel, SketchChannel
 from desketch.fed.mechanism import Privacy
+from desketch.fed.signal import Signal
 
-__all__ = ["COHORT_FIELDS", "public_facts"]
+__all__ = ["COHORT_FIELDS", "public_facts", "signal_facts"]
 
 COHORT_FIELDS = frozenset(
     {"asked", "participants", "refused", "limited", "dropped", "late", "bytes_up", "bytes_down", "seconds"}
@@ -27,12 +28,19 @@ def public_facts(privacy: Privacy | None, channel: Channel, t: int) -> dict[str,
     if mechanism is None or mechanism.sampling_rate == 1 or not isinstance(channel, SketchChannel):
         return None
     q, asked = mechanism.sampling_rate, mechanism.sampling_rate * mechanism.clients
-    up, down = (wire.frame_size(channel.header(t, kind)) for kind in ("update", "broadcast"))
+    up, down = (wire.frame_size(channel.header(t, kind), agreed=1.0) for kind in ("update", "broadcast"))
     return {
         "cohort": "secret",
         "bytes_up": round(asked * up),
         "bytes_down": round(asked * (down + _missed(q, t, down, most=4 * channel.d))),
     }
+
+
+def signal_facts(signal: Signal | None, privacy: Privacy | None) -> dict[str, float]:
+    """The shares of a round's row; nothing under any privacy, where they would be one more release."""
+    if signal is None or privacy is not None:
+        return {}
+    return {"signal_share": signal.signal_share, "step_share": signal.step_share}
 
 
 def _missed(q: float, t: int, frame: int, *, most: int) -> float:

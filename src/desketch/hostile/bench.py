@@ -134,7 +134,9 @@ def _raw(setup: Setup, rule: str) -> Federation:
     d = setup.model.d
     aggregator = Aggregator(parse_rule(rule), sizes=setup.sizes)
     dense = Dense(d=d, codec="f32")
-    channel = CompressedChannel(name="raw", up=dense, down=dense, key=Key(setup.config.seed), aggregator=aggregator)
+    channel = CompressedChannel(
+        name="raw", up=dense, down=dense, key=Key(setup.config.seed), aggregator=aggregator, agreed=setup.sizes
+    )
     return replace(setup.federation(channel=channel), optimizer=make_optimizer("momentum", eta_global=RAW_STEP))
 
 

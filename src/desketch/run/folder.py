@@ -27,6 +27,7 @@ from desketch.core.files import make_folder, remove, sealed_json, write_durably
 from desketch.core.rows import append_row, read_rows, write_rows
 from desketch.core.tree import pack_tensors
 from desketch.errors import RunError
+from desketch.fed.channel import Channel
 from desketch.fed.mechanism import Privacy
 from desketch.fed.rounds import Observer, RoundRecord
 from desketch.privacy.book import LedgerBook
@@ -44,6 +45,10 @@ class Resumable(Protocol):
     @property
     def t(self) -> int:
         """Rounds done."""
+
+    @property
+    def channel(self) -> Channel:
+        """What its frames are made by."""
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that is needed to go on bit for bit."""
@@ -117,7 +122,8 @@ class RunFolder(Observer):
         write_durably(folder / "w.safetensors", pack_tensors({"w": w}))
         write_durably(folder / "meta.json", sealed_json({"round": t, **self.capture_meta}, indent=2))
         for client, frame in frames.items():
-            write_durably(folder / f"client-{client:04d}.frame", frame)
+            full = self.federation.channel.in_full(t, client, frame)
+            write_durably(folder / f"client-{client:04d}.frame", full)
 
     def on_round(self, record: RoundRecord) -> None:
         """Append the row; checkpoint every n rounds."""

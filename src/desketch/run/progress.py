@@ -57,8 +57,6 @@ class Progress(Observer):
             self._bar.console.print(f"round {record.round}: client {client} refused ({reason})", highlight=False)
         if record.void:
             self._bar.console.print(f"round {record.round}: void ({record.void})", highlight=False)
-        if record.void:
-            self._bar.console.print(f"round {record.round}: void ({record.void})", highlight=False)
 
     def _words(self, metrics: Mapping[str, float]) -> str:
         if self._metric is not None and self._metric.name in metrics:

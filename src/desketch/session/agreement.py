@@ -62,6 +62,7 @@ class Agreement:
     client_momentum: float = 0.0
     robust: str | None = None
     app: WrappedApp = field(default_factory=WrappedApp)
+    known_weights: bool = False  # every party knows every client's weight, e.g. by the configuration: none is sent
     rounds: int | None = None  # T of a private run: clients answer no more; a run without privacy may be extended
 
     def __post_init__(self) -> None:
@@ -117,6 +118,7 @@ class Agreement:
             mechanism=mechanism,
             robust=self.robust,
             sizes=sizes,
+            agreed=sizes if self.known_weights else None,
             along=self.client_momentum > 0 and self.eta_global == "auto",
         )
 

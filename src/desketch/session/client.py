@@ -32,6 +32,7 @@ from desketch.fed.replica import CatchUp, Replica
 from desketch.privacy.client_ledger import Terms
 from desketch.session.agreement import Agreement
 from desketch.session.protocol import NEVER, Order, Reply, State, half, strictly
+from desketch.session.short import CANNOT_FOLLOW, ShortOrder, is_short, nearest, pack_reply
 from desketch.session.store import FolderStore, Kept, MemoryStore, Store
 
 __all__ = ["ClientSession", "FolderStore", "Kept", "MemoryStore", "Store", "Trainer"]
@@ -63,22 +64,55 @@ class ClientSession:
         self.replica: Replica | None = None
         self.terms: Terms | None = None
         self.memory: ClientMomentum | None = None
-        self._last: Reply | None = None  # the answer that holds the last update of the memory
+        self._last: Reply | None = None  # given again to whoever asks for the same again
         self.ledger = store.load_ledger()
         self._load()
 
     def answer(self, request: bytes) -> bytes:
         """One order in, one reply out; errors of this project become a reply that names them."""
+        if is_short(request):
+            return self._answer_short(ShortOrder.unpack(request))
         order = Order.unpack(request)
         try:
             with self.store.sole():
                 self._refresh()
                 reply = self._answer(order)
         except DesketchError as error:
-            reply = self._reply(order, State.FAILED, reason=f"{type(error).__name__}: {error}").pack()
+            reply = self._failed(order, error)
         if order.agreement is None:
-            return reply
-        return replace(Reply.unpack(reply), token=self.store.token).pack()  # at first contact it shows who it is
+            return reply.pack()
+        return replace(reply, token=self.store.token).pack()  # at first contact it shows who it is
+
+    def _answer_short(self, short: ShortOrder) -> bytes:
+        """An ordinary round: follow the one broadcast, see by the check that both ends agree, and answer in short."""
+        order = None
+        try:
+            with self.store.sole():
+                self._refresh()
+                order = self._follow_short(short)
+                reply = self._answer(order)
+        except DesketchError as error:
+            if order is None:  # in full it can be told what is wrong, or missing
+                return bytes((CANNOT_FOLLOW, short.low))
+            reply = self._failed(order, error)
+        return pack_reply(reply) or reply.pack()
+
+    def _follow_short(self, short: ShortOrder) -> Order:
+        """The order in full, which this client has then followed; else an error, and its replica is as good as before.
+
+        The broadcast has a check of its own, so it is applied before the order's, which needs the digest after it.
+        """
+        deal, replica = self._deal, self._replica
+        t = nearest(short.low, max(replica.version, 0) + 1)
+        if short.frame is not None and replica.version == t - 2:
+            with strictly("broadcasts"):
+                replica.catch_up(CatchUp(t - 2, t - 1, ((t - 1, short.frame),)))
+        if replica.version != t - 1:
+            raise WireError(f"order: this client is at version {replica.version}, the order needs {t - 1}")
+        return short.full(run=deal.run, d=deal.d, t=t, digest=half(replica.digest()))
+
+    def _failed(self, order: Order, error: DesketchError) -> Reply:
+        return self._reply(order, State.FAILED, reason=f"{type(error).__name__}: {error}")
 
     def _load(self) -> None:
         kept = self.store.load()
@@ -92,9 +126,10 @@ class ClientSession:
         with suppress(RunError, PrivacyError):  # of a run that this trainer is not for: then it knows none
             self._join(Agreement.from_json(kept.agreement))
             self._replica.load_state_dict(unpack_tree(kept.replica))
-            if self.memory and kept.answer:
-                self.memory.load_state_dict(unpack_tree(kept.memory))
+            if kept.answer:
                 self._last = Reply.unpack(kept.answer)
+                if self.memory:
+                    self.memory.load_state_dict(unpack_tree(kept.memory))
 
     def _refresh(self) -> None:
         """Take in what another process of this client has answered meanwhile."""
@@ -105,16 +140,16 @@ class ClientSession:
         if moved:
             self._load()
 
-    def _answer(self, order: Order) -> bytes:
+    def _answer(self, order: Order) -> Reply:
         if not self._knows(order):
-            return self._reply(order, State.STRANGER).pack()
+            return self._reply(order, State.STRANGER)
         if self.terms is None:
             self.ledger.admit_plain()
         elif order.train:
             if (given := self.ledger.repeated(self.terms, order.t, order.digest.hex())) is not None:
-                return given
+                return Reply.unpack(given)
             self.ledger.admit(self.terms, order.t)  # before the work, and before its replica moves
-        return self._follow(order).pack()
+        return self._follow(order)
 
     def _follow(self, order: Order) -> Reply:
         self._come_up_to_date(order)
@@ -147,7 +182,7 @@ class ClientSession:
             ledger = self.ledger.after(self.terms, order.t, order.digest.hex(), reply.pack())
             self.store.save_ledger(ledger)  # charge and answer are on disk before it leaves
             self.ledger = ledger
-        self._last = reply if self.memory else None
+        self._last = reply
         self._save()
         return reply
 
@@ -227,8 +262,10 @@ class ClientSession:
 
     def _save(self) -> None:
         if self.agreement is not None:
-            mean = (pack_tree(self.memory.state_dict()), self._last.pack()) if self.memory and self._last else ()
-            self.store.save(Kept(self.agreement.to_json(), self._replica.checkpoint(), self.ledger.serial, *mean))
+            mean = pack_tree(self.memory.state_dict()) if self.memory and self._last else b""
+            answer = self._last.pack() if self._last else b""
+            replica = self._replica.checkpoint()
+            self.store.save(Kept(self.agreement.to_json(), replica, self.ledger.serial, mean, answer))
 
     @property
     def _deal(self) -> Agreement:

@@ -18,7 +18,7 @@ from desketch.session.server import Outcome, ServerSession
 
 __all__ = ["LOOK_SECONDS", "TICK", "Ask", "Exchange"]
 
-_TRIES = 3  # different orders to one node in one exchange: hello, what it misses, and once more for luck
+_TRIES = 4  # different orders to one node in one exchange: in short, in full, what it misses, and once more for luck
 TICK = 0.001  # seconds: no clock is read more finely, and waiting for less might not move it
 LOOK_SECONDS = 1.0  # how often to look for nodes that have just connected
 
@@ -105,8 +105,8 @@ class Exchange:
         self._pending.pop(node, None)
         if outcome is Outcome.DONE:
             done.append(arrival)
-        if outcome is Outcome.AGAIN and arrival.error is not None and not may:
-            self._refuse(node, arrival.error)
+        if outcome is Outcome.AGAIN and not may:
+            self._refuse(node, arrival.error or f"it could not follow {_TRIES} orders in one round")
         return outcome is Outcome.AGAIN and may
 
     def _refuse(self, node: int, reason: str) -> Outcome:

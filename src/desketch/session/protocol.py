@@ -1,12 +1,14 @@
-"""What parties say to each other: a sequence of `desketch.wire` frames, and nothing else.
+"""What parties say to each other in full: at first contact, to catch up, and where something is wrong.
 
 ::
 
-    order (server -> client)    order | agreement? | checkpoint?  or  broadcast*
+    order (server -> client)    order | agreement? | checkpoint? | broadcasts?
     reply (client -> server)    status | update?
 
-Order, agreement, checkpoint and status are opaque frames under a protocol key; broadcasts and updates are the frames of
-`desketch.fed`.  An order names the round, the version its broadcasts start from and lead to, and the first half of the
+Order, agreement, checkpoint, broadcasts and status are opaque full frames under a protocol key; broadcasts and updates
+are the short frames of `desketch.fed`.  An ordinary round has a shorter form (`desketch.session.short`).
+
+An order names the round, the version its broadcasts start from and lead to, and the first half of the
 SHA-256 of the server's w there; a status names the client (its own id: a node's may change when it restarts), its
 version and the same half digest, so that every pair of replicas is compared in every round.  The status that answers an
 agreement also shows the client's token (`desketch.session.identity`).
@@ -27,6 +29,7 @@ from itertools import pairwise
 from desketch.errors import WireError
 from desketch.keys import Key
 from desketch.wire import Header, pack, peek, split, unpack
+from desketch.wire.frame import read_varint, varint
 
 __all__ = ["DIGEST_SIZE", "REASON_LIMIT", "TOKEN_SIZE", "Flags", "Order", "Reply", "State", "half", "strictly"]
 
@@ -57,6 +60,7 @@ class Flags(IntFlag):
     TRAIN = 1
     AGREEMENT = 2
     CHECKPOINT = 4
+    BROADCASTS = 8
 
 
 class State(IntEnum):
@@ -101,12 +105,13 @@ class Order:
     def pack(self) -> bytes:
         """The order as bytes."""
         flags = Flags.TRAIN * self.train | Flags.AGREEMENT * (self.agreement is not None)
-        flags |= Flags.CHECKPOINT * (self.checkpoint is not None)
+        flags |= Flags.CHECKPOINT * (self.checkpoint is not None) | Flags.BROADCASTS * bool(self.broadcasts)
         facts = _ORDER.pack(flags, self.since, self.upto, self.digest)
-        extras = [part for part in (self.agreement, self.checkpoint) if part is not None]
+        missed = _pack_broadcasts(self.since, self.broadcasts) if self.broadcasts else None
+        extras = [part for part in (self.agreement, self.checkpoint, missed) if part is not None]
         frames = [_envelope(self.run, self.d, self.t, "broadcast", facts)]
         frames += [_envelope(self.run, self.d, self.t, "checkpoint", part) for part in extras]
-        return b"".join([*frames, *(frame for _, frame in self.broadcasts)])
+        return b"".join(frames)
 
     @classmethod
     def unpack(cls, data: bytes) -> Order:
@@ -129,12 +134,10 @@ class Order:
         checkpoint = _open(_next(frames), "checkpoint") if Flags.CHECKPOINT in flags else None
         if agreement is not None and len(agreement) > AGREEMENT_LIMIT:
             raise WireError(f"agreement: got {len(agreement)} bytes, expected at most {AGREEMENT_LIMIT}")
-        broadcasts = tuple((peek(frame).round, bytes(frame)) for frame in frames)
-        rounds = [since, *(t for t, _ in broadcasts), upto + 1]
-        if any(one >= other for one, other in pairwise(rounds)):
-            raise WireError(
-                f"broadcasts: got rounds {rounds[1:-1][:5]}, expected ascending ones in {since + 1}..{upto}"
-            )
+        missed = _open(_next(frames), "checkpoint") if Flags.BROADCASTS in flags else b""
+        broadcasts = tuple(_unpack_broadcasts(since, missed))
+        if broadcasts and broadcasts[-1][0] > upto:
+            raise WireError(f"broadcasts: got round {broadcasts[-1][0]}, expected rounds in {since + 1}..{upto}")
         order = cls(
             run=fields.run,
             d=fields.d,
@@ -208,6 +211,24 @@ class Reply:
             reason=reason.decode(errors="replace"),
             token=token,
         )
+
+
+def _pack_broadcasts(since: int, broadcasts: tuple[tuple[int, bytes], ...]) -> bytes:
+    """Each as the rounds since the one before it, its length, its bytes."""
+    rounds = [since, *(t for t, _ in broadcasts)]
+    gaps = [later - sooner for sooner, later in pairwise(rounds)]
+    return b"".join(varint(gap) + varint(len(frame)) + frame for gap, (_, frame) in zip(gaps, broadcasts, strict=True))
+
+
+def _unpack_broadcasts(since: int, data: bytes) -> Iterator[tuple[int, bytes]]:
+    view, at, t = memoryview(data), 0, since
+    while at < len(view):
+        gap, at = read_varint(view, at, "broadcasts")
+        length, at = read_varint(view, at, "broadcasts")
+        if gap == 0 or length > len(view) - at:
+            raise WireError(f"broadcasts: one after round {t} has no round of its own, or is cut")
+        t, at = t + gap, at + length
+        yield t, bytes(view[at - length : at])
 
 
 def _next(frames: Iterator[memoryview]) -> memoryview:

@@ -17,18 +17,19 @@ from typing import Any
 from torch import Tensor
 
 from desketch.core.checkpoint import has_checkpoint, load_checkpoint, save_checkpoint
-from desketch.errors import BudgetError, WireError
-from desketch.fed.channel import ServerStep
+from desketch.errors import BudgetError, InputError, WireError
+from desketch.fed.channel import ServerStep, SketchChannel
 from desketch.fed.iterates import Average
 from desketch.fed.mechanism import Privacy
 from desketch.fed.rounds import RoundRecord
-from desketch.fed.secrecy import public_facts
+from desketch.fed.secrecy import public_facts, signal_facts
 from desketch.fed.server import Server
 from desketch.privacy.book import LedgerBook
 from desketch.session.agreement import Agreement
 from desketch.session.identity import Identities
 from desketch.session.protocol import NEVER, Order, Reply, State, half
-from desketch.session.replay import copied_from, maker
+from desketch.session.replay import maker, payload_of
+from desketch.session.short import ShortReply, is_short, pack_order
 
 __all__ = ["Outcome", "RoundReport", "ServerSession"]
 
@@ -60,6 +61,7 @@ class RoundReport:
     public: Mapping[str, Any] | None = None
     limited: Mapping[str, str] = field(default_factory=dict)
     void: str | None = None
+    signal: Mapping[str, float] = field(default_factory=dict)  # its shares, where there is no privacy
 
     def record(self, metrics: Mapping[str, float], seconds: float, *, up: int = 0, down: int = 0) -> RoundRecord:
         """The row as the in-process engine writes it; ``up`` and ``down`` are bytes that moved after the round."""
@@ -80,6 +82,7 @@ class RoundReport:
             public=self.public,
             limited=self.limited,
             void=self.void,
+            **self.signal,
         )
 
 
@@ -90,8 +93,11 @@ class _Tally:
     greeted: set[int] = field(default_factory=set)  # nodes that were sent any order
     asked: set[int] = field(default_factory=set)  # nodes that were to train
     heard: set[int] = field(default_factory=set)
+    wordy: set[int] = field(default_factory=set)  # nodes whose next order is in full
+    orders: dict[tuple[int, bool, bool, bool], bytes] = field(default_factory=dict)
     answered: set[int] = field(default_factory=set)  # clients of which a reply was taken in
     frames: dict[int, bytes] = field(default_factory=dict)
+    makers: dict[bytes, int] = field(default_factory=dict)  # payload -> whose it is
     refused: dict[str, str] = field(default_factory=dict)
     bytes_up: int = 0
     bytes_down: int = 0
@@ -113,6 +119,10 @@ class ServerSession:
         sizes: Mapping[int, float] | None = None,
     ) -> None:
         """Serve the run of an agreement; ``sizes`` are the weights agreed on with clients, which none may exceed."""
+        if agreement.known_weights and not sizes:
+            raise InputError(
+                "the agreement says that every party knows the clients' weights; pass sizes={client: weight}"
+            )
         self.agreement, self.privacy, self.average = agreement, privacy, average or Average()
         self.identities = identities or Identities()
         self.spent_budget = False
@@ -122,10 +132,16 @@ class ServerSession:
         self.clients: dict[int, int] = {}  # node -> client
         self._path = folder / "checkpoint" if folder else None
         self._tally = _Tally()
+        self._digest: tuple[int, bytes] | None = None  # of w at a version: many orders and replies need it
         self._book = LedgerBook(folder, privacy.ledger) if folder and privacy else None
         self.resumed = self._resume()
         if self._book:
             self._book.resume() if self.resumed else self._book.start()
+
+    @property
+    def channel(self) -> SketchChannel:
+        """What the run's frames are made by."""
+        return self._channel
 
     @property
     def t(self) -> int:
@@ -162,26 +178,32 @@ class ServerSession:
         """The order for a node: what its client confirmed decides what it carries."""
         client = self.clients.get(node)
         version = self.server.versions.get(client) if client is not None else 0 if self.t == 0 else self.t
-        agreement = self.agreement.to_json() if client is None else None
-        package = self.server.log.package(self.t if version is None else version, self.server.replica.checkpoint)
-        data = Order(
-            run=self.agreement.run,
-            d=self.agreement.d,
-            t=self.t + 1,
-            since=max(package.since, 0),
-            upto=package.upto,
-            digest=half(self.server.replica.digest()),
-            train=train,
-            agreement=agreement,
-            checkpoint=package.checkpoint,
-            broadcasts=package.broadcasts,
-        ).pack()
+        wanted = self.t if version is None else version, client is None, train, node in self._tally.wordy
+        data = self._tally.orders.get(wanted)  # most nodes of a round get the same
+        if data is None:
+            data = self._tally.orders[wanted] = self._make_order(*wanted)
         self._tally.greeted.add(node)
         if train:
             self._tally.asked.add(node)
             self._tally.heard.discard(node)
         self._tally.bytes_down += len(data)
         return data
+
+    def _make_order(self, version: int, first_contact: bool, train: bool, in_full: bool) -> bytes:
+        package = self.server.log.package(version, self.server.replica.checkpoint)
+        order = Order(
+            run=self.agreement.run,
+            d=self.agreement.d,
+            t=self.t + 1,
+            since=max(package.since, 0),
+            upto=package.upto,
+            digest=self._half_digest(),
+            train=train,
+            agreement=self.agreement.to_json() if first_contact else None,
+            checkpoint=package.checkpoint,
+            broadcasts=package.broadcasts,
+        )
+        return (None if in_full else pack_order(order)) or order.pack()
 
     def receive(self, node: int, data: bytes, *, beside: int = 0) -> Outcome:
         """Take a node's reply in; a bad one is refused by name and the round goes on.
@@ -190,7 +212,9 @@ class ServerSession:
         """
         self._tally.bytes_up += len(data) + beside
         try:
-            reply = Reply.unpack(data)
+            reply = self._read(node, data) if is_short(data) else Reply.unpack(data)
+            if isinstance(reply, Outcome):
+                return reply
             if self._is_old(node, reply):
                 return Outcome.IGNORED
             self._tally.heard.add(node)
@@ -212,6 +236,34 @@ class ServerSession:
         if reply.state is State.TRAINED:
             self._tally.frames[reply.client] = reply.frame or b""
         return Outcome.DONE
+
+    def _read(self, node: int, data: bytes) -> Reply | Outcome:
+        """A short reply in full; one whose check fails is asked for in full, once, to learn what is wrong."""
+        short, t = ShortReply.unpack(data), self.t + 1
+        if short.low != t & 0xFF:
+            return Outcome.IGNORED
+        client = self.clients.get(node)
+        if short.state is State.STRANGER:
+            if node not in self._tally.greeted:
+                return Outcome.IGNORED
+            self.clients.pop(node, None)  # the next order brings the agreement
+            return Outcome.AGAIN
+        if client is None:
+            raise WireError("client: a short reply of a node that has not said who it is")
+        try:
+            return short.full(
+                run=self.agreement.run, d=self.agreement.d, t=t, client=client, digest=self._half_digest()
+            )
+        except WireError:
+            if node in self._tally.wordy or node not in self._tally.greeted:
+                raise
+            self._tally.wordy.add(node)
+            return Outcome.AGAIN
+
+    def _half_digest(self) -> bytes:
+        if self._digest is None or self._digest[0] != self.t:
+            self._digest = self.t, half(self.server.replica.digest())
+        return self._digest[1]
 
     def homes(self, nodes: Iterable[int]) -> list[int]:
         """Those of the nodes to ask: where two stand for one client, the newer (a restarted node has a new id)."""
@@ -248,6 +300,7 @@ class ServerSession:
             public=public_facts(self.privacy, self.server.replica.channel, self.t),
             limited={f"client {client}": how for client, how in step.limited.items()},
             void=step.void,
+            signal=signal_facts(step.signal, self.privacy),
         )
 
     @property
@@ -324,21 +377,25 @@ class ServerSession:
         self.identities.admit(node, reply.client, reply.token)
         if reply.client in self._tally.frames:
             raise WireError(f"client: {reply.client} already answered in this round")
-        if reply.state in (State.TRAINED, State.SYNCED) and reply.digest != half(self.server.replica.digest()):
+        if reply.state in (State.TRAINED, State.SYNCED) and reply.digest != self._half_digest():
             raise WireError("digest: the client's weights are not the server's")
 
     def _keep_from_copying(self, reply: Reply) -> None:
         """Refuse a frame that repeats another client's in this round, whichever of the two came first."""
-        frames = self._tally.frames
+        tally = self._tally
         if reply.state is not State.TRAINED or not reply.frame:
             return
-        other = copied_from(self._channel, reply.t, reply.frame, frames)
-        if other is None:
+        payload = payload_of(self._channel, reply.t, reply.client, reply.frame)
+        if payload is None:
             return
-        if maker(self._channel, reply.t, reply.frame, other, reply.client) == other:
+        other = tally.makers.setdefault(payload, reply.client)
+        if other == reply.client:
+            return
+        if maker(self._channel, reply.t, payload, other, reply.client) == other:
             raise WireError(f"frame: the bytes of client {other}'s frame in this round; a copy")
-        del frames[other]
-        self._tally.refused[f"client {other}"] = f"frame: the bytes of client {reply.client}'s frame; a copy"
+        del tally.frames[other]
+        tally.makers[payload] = reply.client
+        tally.refused[f"client {other}"] = f"frame: the bytes of client {reply.client}'s frame; a copy"
 
     def _label(self, node: int) -> str:
         client = self.identities.owner(node)

@@ -38,7 +38,7 @@ _ADVICE = (
 class Kept(NamedTuple):
     """What outlives a session; ``serial`` is how many private answers its ledger held: a ledger with less is old.
 
-    ``memory`` is the running mean of its updates, where clients send means; ``answer`` is the reply that holds it last.
+    ``memory`` is the running mean of its updates, where clients send means; ``answer`` is its last reply.
     """
 
     agreement: bytes

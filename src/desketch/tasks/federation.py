@@ -70,6 +70,7 @@ class Setup:
             client_momentum=c.client_beta,
             rounds=c.rounds if c.dp else None,
             robust=c.robust,
+            known_weights=True,
         )
 
     def channel(self, privacy: Privacy | None = None) -> SketchChannel:

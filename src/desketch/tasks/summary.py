@@ -15,6 +15,7 @@ import desketch
 from desketch.core.files import sealed_json, write_durably
 from desketch.core.tree import pack_tensors
 from desketch.fed.mechanism import Privacy
+from desketch.fed.signal import first_rounds
 from desketch.tasks.federation import Setup
 
 __all__ = ["Finished", "capture_meta", "summarise", "write_outcome"]
@@ -53,6 +54,7 @@ def summarise(
     up, down = (sum(row[name] for row in rows) / n for name in ("bytes_up", "bytes_down"))
     secret = any("asked" not in row for row in rows)  # then only what follows from public facts is told
     fedavg = 4 * d * sum(2 * row.get("asked", config.fraction * n) - row.get("dropped", 0) for row in rows) / n
+    signal = first_rounds(rows)
     stopped_by = "interrupt" if interrupted else "budget" if party.spent_budget else "rounds"
     return {
         "metric": metric,
@@ -64,6 +66,8 @@ def summarise(
         "bytes_down_per_client": down,
         "fedavg_bytes_per_client": fedavg,
         "times_fewer_bytes": fedavg / (up + down) if up + down else None,
+        "signal_share": signal.signal_share if signal else None,
+        "step_share": signal.step_share if signal else None,
         "replica_digest": party.digest(),
         "seconds": None if secret else sum(row["seconds"] for row in rows),
         "stopped_by": stopped_by,

@@ -6,6 +6,7 @@ from desketch.wire.codecs import CODEC_TABLE, Codec
 from desketch.wire.frame import CODECS, FAMILY_CODES, KINDS, Fields, Header, pack, peek, run_id, split, unpack
 from desketch.wire.messages import Batch, decode, decode_batch, decode_extra, encode, encode_batch, frame_size
 from desketch.wire.settings import Wire
+from desketch.wire.short import lengthen, open_short, shorten
 
 __all__ = [
     "CODECS",
@@ -23,9 +24,12 @@ __all__ = [
     "encode",
     "encode_batch",
     "frame_size",
+    "lengthen",
+    "open_short",
     "pack",
     "peek",
     "run_id",
+    "shorten",
     "split",
     "unpack",
 ]

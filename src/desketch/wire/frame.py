@@ -22,7 +22,23 @@ from dataclasses import dataclass
 from desketch.errors import InputError, WireError
 from desketch.keys import Key
 
-__all__ = ["CODECS", "FAMILY_CODES", "KINDS", "Fields", "Header", "pack", "peek", "run_id", "split", "unpack"]
+__all__ = [
+    "CODECS",
+    "FAMILY_CODES",
+    "KINDS",
+    "Fields",
+    "Header",
+    "head",
+    "pack",
+    "peek",
+    "read_varint",
+    "read_weight",
+    "run_id",
+    "split",
+    "unpack",
+    "varint",
+    "weight_bytes",
+]
 
 MAGIC, VERSION = 0xDE, 2
 CRC_SIZE = 4
@@ -107,19 +123,28 @@ def run_id(name: str | bytes) -> int:
 
 def pack(header: Header, payload: bytes) -> bytes:
     """Put ``payload`` in a frame; ``len(pack(...))`` is what the message costs."""
-    weight = struct.pack(">f", header.weight).rstrip(b"\0")
+    body = head(header, len(payload)) + payload
+    return body + struct.pack("<I", zlib.crc32(body))
+
+
+def head(header: Header, length: int) -> bytes:
+    """Everything of a frame before its payload of ``length`` bytes."""
+    weight = weight_bytes(header.weight)
     small = FAMILY_CODES[header.family] << 4 | KINDS[header.kind] << 2 | (len(weight) - 1)
-    body = b"".join(
+    return b"".join(
         (
             bytes((MAGIC, VERSION << 4 | CODECS[header.codec], small)),
             struct.pack("<II", header.run, header.key.fingerprint()),
-            _varint(header.round) + _varint(header.d) + _varint(header.b),
+            varint(header.round) + varint(header.d) + varint(header.b),
             weight,
-            _varint(len(payload)),
-            payload,
+            varint(length),
         )
     )
-    return body + struct.pack("<I", zlib.crc32(body))
+
+
+def weight_bytes(weight: float) -> bytes:
+    """A float32, big-endian, without its trailing zero bytes."""
+    return struct.pack(">f", weight).rstrip(b"\0")
 
 
 def peek(frame: bytes | memoryview) -> Fields:
@@ -137,13 +162,13 @@ def peek(frame: bytes | memoryview) -> Fields:
     if len(view) < 11:
         raise WireError("frame length: truncated inside run and key fingerprint")
     run, fingerprint = struct.unpack_from("<II", view, 3)
-    number, at = _read_varint(view, 11, "round")
-    d, at = _read_varint(view, at, "d")
-    b, at = _read_varint(view, at, "b")
+    number, at = read_varint(view, 11, "round")
+    d, at = read_varint(view, at, "d")
+    b, at = read_varint(view, at, "b")
     if not 1 <= b <= d:
         raise WireError(f"b: got b={b}, d={d}, expected 1 <= b <= d")
-    weight, at = _read_weight(view, at, (view[2] & 3) + 1)
-    length, at = _read_varint(view, at, "payload length")
+    weight, at = read_weight(view, at, (view[2] & 3) + 1)
+    length, at = read_varint(view, at, "payload length")
     return Fields(
         run=run,
         round=number,
@@ -212,7 +237,7 @@ def _name(names: dict[int, str], code: int, field: str) -> str:
     return names[code]
 
 
-def _varint(value: int) -> bytes:
+def varint(value: int) -> bytes:
     """LEB128: seven bits a byte, low first, the top bit says that more follow."""
     out = bytearray()
     while value > 0x7F:
@@ -222,7 +247,8 @@ def _varint(value: int) -> bytes:
     return bytes(out)
 
 
-def _read_varint(view: memoryview, at: int, field: str) -> tuple[int, int]:
+def read_varint(view: memoryview, at: int, field: str) -> tuple[int, int]:
+    """The number from ``at`` on, and where it ends; ``field`` names it where it is wrong."""
     value = 0
     for i, byte in enumerate(view[at : at + 7]):
         value |= (byte & 0x7F) << 7 * i
@@ -233,7 +259,8 @@ def _read_varint(view: memoryview, at: int, field: str) -> tuple[int, int]:
     raise WireError(f"{field}: truncated or longer than 7 bytes")
 
 
-def _read_weight(view: memoryview, at: int, size: int) -> tuple[float, int]:
+def read_weight(view: memoryview, at: int, size: int) -> tuple[float, int]:
+    """The weight in ``size`` bytes from ``at`` on, and where it ends."""
     raw = bytes(view[at : at + size])
     if len(raw) < size:
         raise WireError("weight: truncated")

@@ -1,4 +1,8 @@
-"""Encode and decode: codec and frame together, for one message or for a whole cohort at once."""
+"""Encode and decode: codec and frame together, for one message or for a whole cohort at once.
+
+Frames are full ones unless the ``agreed`` weight of their sender is given: then both ends are parties of one session,
+and frames are short (`desketch.wire.short`).
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,7 @@ from desketch.errors import InputError, WireError
 from desketch.keys import Key
 from desketch.wire.codecs import CODEC_TABLE, Codec, rows
 from desketch.wire.frame import Header, pack, unpack
+from desketch.wire.short import open_short, short_size, shorten
 
 __all__ = ["Batch", "decode", "decode_batch", "decode_extra", "encode", "encode_batch", "frame_size"]
 
@@ -32,7 +37,14 @@ class Batch:
     extra: Floats  # (n, k): the f16 numbers beside the codec's, k as the header agrees
 
 
-def encode(values: Any, header: Header, *, rounding: Key | None = None, extra: Sequence[float] | None = None) -> bytes:
+def encode(
+    values: Any,
+    header: Header,
+    *,
+    rounding: Key | None = None,
+    extra: Sequence[float] | None = None,
+    agreed: float | None = None,
+) -> bytes:
     """Encode b numbers (torch or NumPy) as one frame; int8 and int4 draw their rounding from the key ``rounding``.
 
     The rounding key must differ between senders and rounds, e.g. ``key.fold_in("rounding", client, t)``: equal keys
@@ -44,6 +56,7 @@ def encode(values: Any, header: Header, *, rounding: Key | None = None, extra: S
         header,
         rounding=None if rounding is None else [rounding],
         extra=None if extra is None else np.asarray(extra, dtype=np.float64)[None],
+        agreed=None if agreed is None else [agreed],
     )[0]
 
 
@@ -54,6 +67,7 @@ def encode_batch(
     weights: Sequence[float] | None = None,
     rounding: Sequence[Key] | None = None,
     extra: npt.ArrayLike | None = None,
+    agreed: Sequence[float] | None = None,
 ) -> list[bytes]:
     """Encode the rows of an ``(n, b)`` array as n frames, bit-equal to n calls of `encode`.
 
@@ -62,7 +76,7 @@ def encode_batch(
     """
     codec = _codec(header)
     x = rows(values, header.b)
-    for name, given in (("weights", weights), ("rounding", rounding)):
+    for name, given in (("weights", weights), ("rounding", rounding), ("agreed", agreed)):
         if given is not None and len(given) != len(x):
             raise InputError(f"{name} must have one entry per row, got {len(given)} for {len(x)} rows")
     if codec.stochastic and rounding is None:
@@ -72,22 +86,25 @@ def encode_batch(
     payloads = codec.encode(x, header, rounding or ())
     headers = [header] * len(x) if weights is None else [replace(header, weight=float(w)) for w in weights]
     tails = _tails(extra, len(x), header.extra)
-    return [pack(head, row.tobytes() + tail) for head, row, tail in zip(headers, payloads, tails, strict=True)]
+    rows_ = [row.tobytes() + tail for row, tail in zip(payloads, tails, strict=True)]
+    if agreed is None:
+        return [pack(head, row) for head, row in zip(headers, rows_, strict=True)]
+    return [shorten(head, row, agreed=known) for head, row, known in zip(headers, rows_, agreed, strict=True)]
 
 
-def decode(frame: bytes | memoryview, expect: Header) -> tuple[Header, Floats]:
+def decode(frame: bytes | memoryview, expect: Header, *, agreed: float | None = None) -> tuple[Header, Floats]:
     """Decode one frame strictly against ``expect`` (all but the weight); return the header as sent and b float32."""
-    header, payload = _payload(frame, expect)
+    header, payload = _payload(frame, expect, agreed)
     numbers, _ = _cut(payload, expect)
     return header, _codec(expect).decode(numbers[None], expect)[0]
 
 
-def decode_extra(frame: bytes | memoryview, expect: Header) -> Floats:
+def decode_extra(frame: bytes | memoryview, expect: Header, *, agreed: float | None = None) -> Floats:
     """The extra numbers of one frame, (expect.extra,)."""
-    return _extra_numbers(_cut(_payload(frame, expect)[1], expect)[1])
+    return _extra_numbers(_cut(_payload(frame, expect, agreed)[1], expect)[1])
 
 
-def decode_batch(frames: Mapping[int, bytes], expect: Header) -> Batch:
+def decode_batch(frames: Mapping[int, bytes], expect: Header, *, agreed: Mapping[int, float] | None = None) -> Batch:
     """Decode a cohort's frames together; a bad frame is refused with its reason and the others go on."""
     payloads: dict[int, npt.NDArray[np.uint8]] = {}
     weights: dict[int, float] = {}
@@ -95,7 +112,7 @@ def decode_batch(frames: Mapping[int, bytes], expect: Header) -> Batch:
     refused: dict[int, str] = {}
     for sender, frame in frames.items():
         try:
-            header, payload = _payload(frame, expect)
+            header, payload = _payload(frame, expect, None if agreed is None else agreed.get(sender, 1.0))
             numbers, tail = _cut(payload, expect)
             extra[sender], weights[sender], payloads[sender] = _extra_numbers(tail), header.weight, numbers
         except WireError as error:
@@ -106,8 +123,10 @@ def decode_batch(frames: Mapping[int, bytes], expect: Header) -> Batch:
     return Batch(senders, values, np.array([weights[sender] for sender in senders]), refused, notes)
 
 
-def frame_size(header: Header) -> int:
+def frame_size(header: Header, *, agreed: float | None = None) -> int:
     """Bytes of a frame with this header, without encoding anything."""
+    if agreed is not None:
+        return short_size(header, _size(header), agreed=agreed)
     return len(pack(header, b"\0" * _size(header)))
 
 
@@ -117,7 +136,12 @@ def _codec(header: Header) -> Codec:
     return CODEC_TABLE[header.codec]
 
 
-def _payload(frame: bytes | memoryview, expect: Header) -> tuple[Header, npt.NDArray[np.uint8]]:
+def _payload(
+    frame: bytes | memoryview, expect: Header, agreed: float | None = None
+) -> tuple[Header, npt.NDArray[np.uint8]]:
+    if agreed is not None:
+        header, payload = open_short(frame, expect, agreed=agreed, length=_size(expect))
+        return header, np.frombuffer(payload, dtype=np.uint8)
     header, payload = unpack(frame, expect)
     if len(payload) != _size(expect):
         more = f" and {expect.extra} more in f16" if expect.extra else ""

@@ -12,6 +12,7 @@ from desketch.privacy.record import read_record
 from desketch.session.client import ClientSession, FolderStore, MemoryStore
 from desketch.session.protocol import Order, Reply, State
 from desketch.session.server import Outcome, ServerSession
+from desketch.session.short import ShortReply, is_short
 from desketch.tasks import RunConfig, prepare
 from desketch.tasks.parties import ConfiguredTrainer
 
@@ -38,7 +39,9 @@ def parties(name, folder=None, **dp):
         settings["codec"] = "f32"
     settings["dp"] = {**settings["dp"], **dp}
     setup = prepare(RunConfig(**settings))
-    session = ServerSession(setup.agreement(), setup.model.flatten(), folder=folder, privacy=setup.privacy())
+    session = ServerSession(
+        setup.agreement(), setup.model.flatten(), folder=folder, privacy=setup.privacy(), sizes=setup.sizes
+    )
     nodes = {100 + c: ClientSession(c, ConfiguredTrainer(setup, c), MemoryStore()) for c in range(3)}
     return session, nodes
 
@@ -94,7 +97,7 @@ def test_a_private_round_is_released_once_however_often_it_is_asked(name, dp, re
     order = session.order(100)
     first = client.answer(order)
     again = ClientSession(0, trainer, FolderStore(tmp_path)) if restarted else client
-    assert Reply.unpack(first).state is State.TRAINED
+    assert read(first).state is State.TRAINED
     assert again.answer(order) == first
     # a server that lost the reply and restarted asks in other words: it does not know the client any more
     fresh, _ = parties(name, **dp)
@@ -103,8 +106,8 @@ def test_a_private_round_is_released_once_however_often_it_is_asked(name, dp, re
     assert session.receive(100, first) is Outcome.DONE
     session.close()
     second = again.answer(session.order(100))
-    assert Reply.unpack(second).t == 2
-    assert Reply.unpack(second).frame != Reply.unpack(first).frame
+    assert read(second).low == 2
+    assert read(second).frame != read(first).frame
     assert again.answer(session.order(100)) == second
 
 
@@ -117,12 +120,17 @@ def test_the_reply_is_kept_before_it_leaves(name, dp):
         def save_ledger(self, ledger):
             raise RunError("disk full")
 
-    reply = Reply.unpack(ClientSession(0, nodes[100].trainer, Full()).answer(session.order(100)))
+    reply = read(ClientSession(0, nodes[100].trainer, Full()).answer(session.order(100)))
     assert (reply.state, reply.frame) == (State.FAILED, None)
 
 
+def read(data):
+    """A reply of either form."""
+    return ShortReply.unpack(data) if is_short(data) else Reply.unpack(data)
+
+
 def state(data):
-    return Reply.unpack(data).state
+    return read(data).state
 
 
 def changed(order, **changes):
@@ -138,7 +146,7 @@ def test_the_same_order_a_hundred_times_is_one_release(tmp_path):
     replies |= {again.answer(order) for _ in range(50)}
     (reply,) = replies
     assert state(reply) is State.TRAINED
-    assert Reply.unpack(reply).seconds == 0  # nor does the time it took say how many examples were sampled
+    assert read(reply).seconds == 0  # nor does the time it took say how many examples were sampled
     (counts,) = FolderStore(tmp_path).load_ledger().spent.spent.values()
     assert list(counts.values()) == [1]
 
@@ -148,7 +156,7 @@ def test_rounds_beyond_the_agreed_run_are_refused(name, dp):
     session, nodes = parties(name, **dp)
     order = session.order(100)
     for t in (999, 4):
-        reply = Reply.unpack(nodes[100].answer(changed(order, t=t)))
+        reply = read(nodes[100].answer(changed(order, t=t)))
         assert (reply.state, reply.frame) == (State.FAILED, None)
     assert state(nodes[100].answer(changed(order, t=3))) is State.TRAINED
     assert state(nodes[100].answer(order)) is State.FAILED  # the server went back
@@ -165,7 +173,7 @@ def test_an_old_round_is_not_answered_again(restarted, tmp_path):
         session.close()
     if restarted:
         client = ClientSession(0, nodes[100].trainer, FolderStore(tmp_path))
-    reply = Reply.unpack(client.answer(orders[0]))
+    reply = read(client.answer(orders[0]))
     assert (reply.state, reply.frame) == (State.FAILED, None)
     assert "second release" in reply.reason
     assert client.replica.version == 1  # nor does a replayed order move its replica
@@ -175,10 +183,11 @@ def test_an_old_round_is_not_answered_again(restarted, tmp_path):
 def test_other_weights_do_not_buy_a_second_release():
     session, nodes = parties("per-step")
     assert state(nodes[100].answer(session.order(100))) is State.TRAINED
+    session._digest = None
     session.server.replica.w.add_(1.0)  # a server that lies about w, and sends it whole
     session.clients[100], session.server.versions[0] = 0, -1
     for _ in range(3):
-        reply = Reply.unpack(nodes[100].answer(session.order(100)))
+        reply = read(nodes[100].answer(session.order(100)))
         assert (reply.state, reply.frame) == (State.FAILED, None)
 
 
@@ -196,13 +205,13 @@ def test_another_agreement_does_not_buy_a_second_release(tmp_path):
     for settings in ({"noise_multiplier": 0.01}, {"clip": 100.0}, {"epsilon": 50.0}):
         lies.append(parties("per-step", **settings)[0].order(200))
     for lie in lies:
-        reply = Reply.unpack(client.answer(lie))
+        reply = read(client.answer(lie))
         assert (reply.state, reply.frame) == (State.FAILED, None)
     for dp in (PRIVATE["per-step"]["dp"] | {"noise_multiplier": 0.01}, None):  # Flower hands settings down from a run
         setup = prepare(RunConfig(**{**COMMON, "local_steps": 2, "dp": dp}))
         weak = ClientSession(0, ConfiguredTrainer(setup, 0), FolderStore(tmp_path))
-        server = ServerSession(setup.agreement(), setup.model.flatten(), privacy=setup.privacy())
-        reply = Reply.unpack(weak.answer(server.order(300)))
+        server = ServerSession(setup.agreement(), setup.model.flatten(), privacy=setup.privacy(), sizes=setup.sizes)
+        reply = read(weak.answer(server.order(300)))
         assert (reply.state, reply.frame) == (State.FAILED, None)
 
 
@@ -278,7 +287,7 @@ def test_a_mechanism_without_terms_is_refused():
         def __init__(self, trainer):
             self.start, self.channel, self.participant = trainer.start, trainer.channel, trainer.participant
 
-    reply = Reply.unpack(ClientSession(0, Careless(nodes[100].trainer), MemoryStore()).answer(session.order(100)))
+    reply = read(ClientSession(0, Careless(nodes[100].trainer), MemoryStore()).answer(session.order(100)))
     assert (reply.state, reply.frame) == (State.FAILED, None)
 
 
@@ -286,6 +295,6 @@ def test_a_client_meets_a_server_with_another_configuration():
     """On first contact too: the client's own configuration decides what it takes part in."""
     _, nodes = parties("per-step")
     other, _ = parties("per-step", noise_multiplier=3.0)
-    reply = Reply.unpack(nodes[100].answer(other.order(100)))
+    reply = read(nodes[100].answer(other.order(100)))
     assert (reply.state, reply.frame) == (State.FAILED, None)
     assert "configuration" in reply.reason

@@ -24,7 +24,7 @@ from desketch.integrations.flower.layout import to_arrays, to_vector
 from desketch.privacy.client_ledger import Terms
 from desketch.session.agreement import Agreement
 from desketch.session.client import ClientSession, FolderStore
-from desketch.session.protocol import Order, Reply, State
+from desketch.session.short import is_synced
 
 __all__ = ["SketchMod", "sketch_mod"]
 
@@ -46,9 +46,9 @@ class SketchMod:
         app = _WrappedApp(msg, ctxt, call_next)
         session = ClientSession(client_id(ctxt), app, FolderStore(state_folder(ctxt)))
         answer = session.answer(order)
-        current = Reply.unpack(answer).state is State.SYNCED  # else it is asked again, with what it misses
-        if current and session.replica is not None and msg.metadata.message_type == MessageType.EVALUATE:
-            app.evaluate(session.replica.w, Order.unpack(order).upto)
+        evaluate = msg.metadata.message_type == MessageType.EVALUATE
+        if evaluate and session.replica and is_synced(answer):  # else it is asked again, with what it misses
+            app.evaluate(session.replica.w, session.replica.version)
         return Message(record.content(answer, app.metrics), reply_to=msg)
 
 

@@ -26,7 +26,7 @@ from desketch.integrations.mqtt.traffic import Traffic
 
 __all__ = ["QOS", "Answered", "LastAnswer", "MqttClient"]
 
-QOS = 0  # docs/mqtt.md: half the bytes of QoS 1, and no later under loss
+QOS = 0  # no acknowledgement of each message; what is lost is asked for again
 _LOOK_SECONDS = 1.0  # how often a waiting client looks whether it was told to stop
 
 

@@ -1,0 +1,146 @@
+/** A client's side of a session: orders in, replies out, one reply an order (session spec v2). */
+
+import { loadCheckpoint } from "./checkpoint.ts";
+import type { Client } from "./client.ts";
+import { Refused } from "./errors.ts";
+import { runId } from "./frame.ts";
+import {
+  cannotFollow, type Order, readOrder, readShortOrder, shortOrderHolds, type StateName, type Status, writeReply, writeShortReply,
+} from "./messages.ts";
+
+const FULL = 0xde;
+const NOTHING = new Uint8Array(16);
+
+/** A party that a run's agreement makes; `unborn` if it cannot build w0, so that only a checkpoint helps. */
+export interface Joined {
+  client: Client;
+  unborn: boolean;
+}
+
+export interface SessionSettings {
+  /** This client's number. */
+  client: number;
+  /** 16 random bytes that this client keeps. */
+  token: Uint8Array;
+  /** Build the client of a run from its agreement, or refuse. */
+  join: (agreement: Record<string, unknown>, run: number) => Joined;
+  /** A clock, in seconds. */
+  now: () => number;
+}
+
+export class Session {
+  private joined: (Joined & { run: number; d: number }) | undefined;
+  private last: { round: number; half: string; update: Uint8Array; seconds: number } | undefined;
+
+  constructor(private readonly settings: SessionSettings) {}
+
+  get client(): Client | undefined {
+    return this.joined?.client;
+  }
+
+  /** The reply to one order. */
+  answer(bytes: Uint8Array): Uint8Array {
+    return bytes[0] === FULL ? this.full(readOrder(bytes)) : this.short(bytes);
+  }
+
+  private full(order: Order): Uint8Array {
+    const reply = (state: StateName, reason = "", update?: Uint8Array, seconds = 0): Uint8Array => {
+      const token = order.agreement ? { token: this.settings.token } : {};
+      return writeReply(order, { ...this.status(state, reason, seconds), ...token }, update);
+    };
+    try {
+      if (this.joined?.run !== order.run) {
+        if (order.agreement === undefined) return reply("unknown");
+        this.begin(order, order.agreement);
+      }
+      if (!this.follow(order)) return reply("behind");
+      if (!order.train) return reply("current");
+      const { update, seconds } = this.train(order.round);
+      return reply("trained", "", update, seconds);
+    } catch (error) {
+      if (!(error instanceof Refused || error instanceof RangeError)) throw error;
+      return reply("failed", error.message);
+    }
+  }
+
+  private begin(order: Order, agreement: Uint8Array): void {
+    if (runId(agreement) !== order.run) throw new Refused("run", "run: the agreement is of another run than the order");
+    const facts = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(agreement));
+    const joined = this.settings.join(facts, order.run);
+    if (joined.client.replica.wire.d !== order.d) throw new Refused("d", "d: the order and the agreement differ");
+    this.joined = { ...joined, run: order.run, d: order.d };
+    this.last = undefined;
+  }
+
+  /** Bring the replica to the order's version; false if this client cannot get there. */
+  private follow(order: Order): boolean {
+    const joined = this.joined!;
+    const { replica } = joined.client;
+    if (order.checkpoint !== undefined) {
+      loadCheckpoint(replica, order.checkpoint);
+      joined.unborn = false;
+    } else if (replica.version > order.upto) {
+      joined.unborn = true; // the server started over, and w0 is gone
+    } else if (!joined.unborn && order.since <= replica.version) {
+      for (const { t, frame } of order.broadcasts) {
+        if (t <= replica.version) continue;
+        replica.version = t - 1; // rounds between two broadcasts had no update
+        replica.apply(t, frame);
+      }
+      replica.version = order.upto;
+    }
+    if (joined.unborn || replica.version !== order.upto) return false;
+    if (hex(order.half) === hex(this.half())) return true;
+    joined.unborn = true; // only the whole state helps
+    return false;
+  }
+
+  private short(bytes: Uint8Array): Uint8Array {
+    const joined = this.joined;
+    if (joined === undefined || joined.unborn) return cannotFollow(bytes[1] ?? 0);
+    const { replica } = joined.client;
+    const { round, train, broadcast } = readShortOrder(bytes, replica.version);
+    const upto = round - 1;
+    try {
+      if (broadcast !== undefined && replica.version === upto - 1) replica.apply(upto, broadcast);
+    } catch (error) {
+      if (error instanceof Refused) return cannotFollow(round); // in full the server can be told what is wrong
+      throw error;
+    }
+    const broadcasts = broadcast === undefined ? [] : [{ t: upto, frame: broadcast }];
+    const order = { run: joined.run, d: joined.d, round, train, since: upto - broadcasts.length, upto, half: this.half(), broadcasts };
+    if (replica.version !== upto || !shortOrderHolds(bytes, order)) return cannotFollow(round);
+    if (!train) return writeShortReply(order, this.status("current"));
+    try {
+      const { update, seconds } = this.train(round);
+      return writeShortReply(order, this.status("trained", "", seconds), update);
+    } catch (error) {
+      if (!(error instanceof Refused || error instanceof RangeError)) throw error;
+      return writeReply(order, this.status("failed", error.message));
+    }
+  }
+
+  /** The update of this round; the same round at the same w gives the same bytes again. */
+  private train(round: number): { update: Uint8Array; seconds: number } {
+    const half = hex(this.half());
+    if (this.last?.round !== round || this.last.half !== half) {
+      const start = this.settings.now();
+      const update = this.joined!.client.update(true);
+      this.last = { round, half, update, seconds: this.settings.now() - start };
+    }
+    return this.last;
+  }
+
+  private status(state: StateName, reason = "", seconds = 0): Status {
+    const known = this.joined !== undefined && !this.joined.unborn;
+    const version = known ? this.joined!.client.replica.version : -1;
+    return { state, client: this.settings.client, version, half: known ? this.half() : NOTHING, seconds, reason };
+  }
+
+  private half(): Uint8Array {
+    const digest = this.joined!.client.replica.digest();
+    return Uint8Array.from({ length: 16 }, (_, i) => parseInt(digest.slice(2 * i, 2 * i + 2), 16));
+  }
+}
+
+const hex = (bytes: Uint8Array): string => Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");

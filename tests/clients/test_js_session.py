@@ -1,0 +1,106 @@
+"""Clients in JavaScript in a session with the Python server: the same weights after every round."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from desketch.core.flat import FlatModel
+from desketch.session.agreement import Agreement
+from desketch.session.rounds import Rounds
+from desketch.session.server import ServerSession
+from desketch.tasks.data import load_task
+from desketch.tasks.models import build_model
+from desketch.wire import Wire
+
+ROOT = Path(__file__).parents[2]
+LONGEST_SHORT_ORDER = 40
+
+
+def memory_carrier():
+    """The carrier of tests/session."""
+    spec = importlib.util.spec_from_file_location("memory_carrier", ROOT / "tests" / "session" / "memory_carrier.py")
+    module = sys.modules["memory_carrier"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.MemoryCarrier
+
+
+class Party:
+    """A client in a Node process of its own."""
+
+    def __init__(self, node, client, task):
+        self.process = subprocess.Popen(
+            [node, ROOT / "clients" / "js" / "test" / "party.mjs"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        x = task.x_train[client::3].reshape(-1, 64).float().contiguous()
+        y = task.y_train[client::3].to(torch.uint8).contiguous()
+        data = {"x": x.numpy().tobytes().hex(), "y": y.numpy().tobytes().hex()}
+        self._say(json.dumps({"client": client, **data, "work": {"steps": 10, "eta": 0.1, "batch": 32}}))
+        self.sizes, self.losses, self.digest = [], [], None
+
+    def answer(self, order):
+        self._say(order.hex())
+        said = json.loads(self.process.stdout.readline())
+        reply = bytes.fromhex(said["reply"])
+        self.sizes.append((len(order), len(reply)))
+        self.losses.append(said.get("loss"))
+        self.digest = said.get("digest")
+        return reply
+
+    def _say(self, line):
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.stdout.close()
+        self.process.wait(timeout=30)
+
+
+@pytest.fixture
+def parties(node):
+    task = load_task("digits")
+    made = {100 + c: Party(node, c, task) for c in range(3)}
+    yield made
+    for party in made.values():
+        party.close()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"client_momentum": 0.8}, {"client_momentum": 0.5, "eta_global": 0.3}, {"optimizer": "amsgrad"}],
+    ids=["plain", "means", "means without auto", "amsgrad"],
+)
+def test_clients_in_another_language_train_with_the_python_server(parties, node, settings):
+    flat = FlatModel(build_model("mlp:16", load_task("digits"), seed=1))
+    agreement = Agreement(
+        name="js",
+        seed=5,
+        names=flat.names,
+        shapes=[tuple(s) for s in flat.shapes],
+        wire=Wire(compression=10),
+        **settings,
+    )
+    session = ServerSession(agreement, flat.flatten())
+    carrier = memory_carrier()(parties)
+    rows = []
+    rounds = Rounds(session=session, carrier=carrier, clients=3, wait_for=3, seconds=60.0, on_row=rows.append)
+    rounds.run(6)
+    parties[100].close()  # it forgets all: a checkpoint brings what it needs, the mean of its updates begins anew
+    parties[100] = Party(node, 0, load_task("digits"))
+    rounds.run(12)
+    assert [(row["participants"], row["refused"]) for row in rows] == [(3, {})] * 12
+    assert {party.digest for party in parties.values()} == {session.digest()}
+    for party in parties.values():
+        assert all(order <= LONGEST_SHORT_ORDER for order, _ in party.sizes[3:])  # after w0 everything is short
+    trained = [loss for loss in parties[101].losses if loss is not None]
+    assert trained[-1] < 0.95 * trained[1]
