@@ -126,7 +126,7 @@ def _updates(participants: Sequence[Participant], channel: Channel, w: Tensor, t
     """Everybody's update: a crew's together or in chunks, the others' one by one."""
     for crew, together in groupby(participants, key=lambda p: getattr(p, "crew", None)):
         members = list(together)
-        if hasattr(crew, "chunks"):
+        if crew is not None and hasattr(crew, "chunks"):
             yield from crew.chunks(w, members, t)
             continue
         if crew is not None:
