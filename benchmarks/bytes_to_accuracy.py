@@ -60,7 +60,7 @@ PARTS = {
         model="mlp:512",
         local_steps=20,
         seeds=5,
-        methods=("fedavgm", "desketch"),
+        methods=("alone", "fedavgm", "desketch"),
         untuned=("desketch",),
         mark="1000x fewer bytes than fedavgm at 2x its rounds",
     ),
@@ -68,14 +68,14 @@ PARTS = {
         model="mlp:512",
         local_steps=20,
         seeds=5,
-        methods=("fedavgm", "eden", "topk", "stc", "powersgd", "desketch"),
+        methods=("alone", "fedavgm", "eden", "topk", "stc", "powersgd", "desketch"),
         mark="10x fewer bytes than the best baseline",
     ),
     "k100": Part(
         model="mlp:512",
         local_steps=100,
         seeds=5,
-        methods=("fedavgm", "eden", "topk", "stc", "powersgd", "desketch"),
+        methods=("alone", "fedavgm", "eden", "topk", "stc", "powersgd", "desketch"),
         mark="10x fewer bytes than the best baseline",
     ),
     "noniid": Part(
@@ -85,7 +85,7 @@ PARTS = {
         fraction=0.2,
         local_steps=20,
         seeds=3,
-        methods=("fedavgm", "desketch"),
+        methods=("alone", "fedavgm", "desketch"),
         untuned=("desketch",),
         rounds=200,
         mark="300x fewer bytes than fedavgm",
@@ -95,7 +95,7 @@ PARTS = {
         clients=5,
         local_steps=20,
         seeds=3,
-        methods=("fedavgm", "desketch"),
+        methods=("alone", "fedavgm", "desketch"),
         untuned=("desketch",),
         rounds=120,
         mark="300x fewer bytes than fedavgm, untuned",
@@ -105,7 +105,7 @@ PARTS = {
         clients=5,
         local_steps=20,
         seeds=3,
-        methods=("fedavgm", "desketch"),
+        methods=("alone", "fedavgm", "desketch"),
         untuned=("desketch",),
         rounds=120,
         mark="2000x fewer bytes than fedavgm, untuned",
@@ -149,7 +149,7 @@ def _run(name: str, part: Part, task: Task, *, only: Sequence[str], seeds: int) 
                 progress=lambda label, t, value: status.update(f"{label}: round {t}, {value:.4f}"),
             )
             row = result.row()
-            kilobytes = f"{row['bytes'] / 1e3:.1f} kB" if row["bytes"] else "never"
+            kilobytes = f"{row['bytes'] / 1e3:.1f} kB" if row["bytes"] is not None else "never"
             print(name, row["method"], kilobytes, row["rounds_by_seed"], dict(row["setting"]), row["average_last"])
             everything = json.loads(RESULT.read_text()) if RESULT.exists() else {"parts": {}}
             rows = {row["method"]: row for row in everything["parts"].get(name, {}).get("methods", [])} | {

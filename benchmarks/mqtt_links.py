@@ -124,6 +124,11 @@ def results() -> dict[str, Any]:
     return {"command": "python benchmarks/mqtt_links.py --data idx:FOLDER", "settings": SETTINGS | SIGN, "cells": {}}
 
 
+def write(document: dict[str, Any]) -> None:
+    """Keep the document."""
+    write_durably(RESULTS, (json.dumps(document, indent=1) + "\n").encode())
+
+
 def main() -> None:
     """Fill the missing cells."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -140,7 +145,7 @@ def main() -> None:
         outcome = cell(name, args.data, args.limit)
         document = results()
         document["cells"][name] = outcome
-        write_durably(RESULTS, (json.dumps(document, indent=1) + "\n").encode())
+        write(document)
         print(name, json.dumps(outcome), flush=True)
 
 

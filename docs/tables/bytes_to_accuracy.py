@@ -46,9 +46,10 @@ def _closest(result: dict[str, Any]) -> str:
     """The method that comes nearest, wherever more than FedAvg was measured."""
     found = []
     for name, (what, *_) in MARKS.items():
-        times = result["parts"].get(name, {"times_fewer_bytes": {}})["times_fewer_bytes"]
+        part = result["parts"].get(name, {"times_fewer_bytes": {}})
+        times = {other: factor for other, factor in part["times_fewer_bytes"].items() if factor}
         if len(times) > 1:
-            nearest = min((other for other in times if times[other]), key=lambda other: times[other]["mean"])
+            nearest = min(times, key=lambda other: times[other]["mean"])
             found.append(f"{nearest} needs {times[nearest]['mean']:.1f} times the bytes of desketch ({what})")
     return f"The closest other methods: {'; '.join(found)}." if found else ""
 
@@ -76,7 +77,7 @@ def methods(result: dict[str, Any], name: str) -> str:
         "| method | kB per client, up + down [95%] | rounds | held | setting | desketch needs |",
         "|---|---:|---:|---:|---|---:|",
     ]
-    for row in sorted(part["methods"], key=lambda row: row["bytes"] or float("inf"), reverse=True):
+    for row in sorted(part["methods"], key=_place, reverse=True):
         times = part["times_fewer_bytes"].get(row["method"])
         earlier = " (earlier code)" if "earlier" in row else ""
         rounds = "-" if row["rounds"] is None else f"{row['rounds']:g}"
@@ -85,6 +86,11 @@ def methods(result: dict[str, Any], name: str) -> str:
             f"| {_setting(row)} | {_times(times) if times else ''} |"
         )
     return "\n".join(lines)
+
+
+def _place(row: dict[str, Any]) -> float:
+    """Rows go from many bytes to few; alone, with none, is the first, and what never held the target the next."""
+    return float("inf") if row["bytes"] in (None, 0) else float(row["bytes"])
 
 
 def _mark_rows(what: str, part: dict[str, Any], fewer: float, slower: float | None, best: float | None) -> list[str]:
@@ -122,6 +128,8 @@ def _times(times: dict[str, float | None]) -> str:
 
 
 def _kilobytes(row: dict[str, Any]) -> str:
+    if row["method"] == "alone":
+        return f"0 ({100 * row['last_accuracy']:.1f}% in the end, mean over clients)"
     if row["bytes"] is None:
         return f"never in {row['seeds']} seeds ({100 * row['last_accuracy']:.1f}%)"
     interval = f" [{row['bytes_low'] / 1e3:,.1f}, {row['bytes_high'] / 1e3:,.1f}]" if row["bytes_high"] else ""

@@ -66,6 +66,50 @@ def test_bytes_are_those_of_the_frames(problem):
     assert second.bytes == 2 * first.bytes
 
 
+def test_alone_is_plain_descent_of_every_client_and_sends_nothing(problem):
+    limits, setting = replace(LIMITS, target=1.1, rounds=6), {"eta_local": 0.02}
+
+    def curve(method, clients, **more):
+        some = replace(problem, clients=lambda seed: clients)
+        trial = train(some, METHODS[method], {**setting, **more}, seed=1, limits=limits, split=problem.test)
+        assert method != "alone" or {point.bytes for curve in trial.curves.values() for point in curve} == {0}
+        return [point.value for point in trial.curves[1]]
+
+    everyone = problem.clients(1)
+    each = [curve("alone", [data]) for data in everyone]
+    assert len({tuple(values) for values in each}) > 1
+    assert curve("alone", everyone) == pytest.approx([sum(values) / 4 for values in zip(*each, strict=True)])
+    assert each[0] == curve("fedavg", everyone[:1], optimizer="sgd", eta_global=1.0)  # a federation of one
+
+
+def test_alone_is_judged_by_the_mean_over_clients_that_never_hear_of_each_other(problem):
+    """Every client has one class only: together they learn all three, alone the mean of their models stays behind."""
+    everyone = problem.clients(1)
+    narrow = [ClientData(c, data.x[data.y == c % 3], data.y[data.y == c % 3]) for c, data in enumerate(everyone)]
+    split = replace(problem, clients=lambda seed: narrow)
+    limits = replace(LIMITS, target=0.9)
+    alone = train(split, METHODS["alone"], {"eta_local": 0.2}, seed=1, limits=limits, split=problem.test)
+    assert alone.reached(0.9, 1) is None
+    assert alone.curves[1][-1].value < 0.6
+    fedavg = {"eta_local": 0.2, "optimizer": "sgd", "eta_global": 1.0}
+    assert train(split, METHODS["fedavg"], fedavg, seed=1, limits=limits, split=problem.test).reached(0.9, 10)
+    mixed = train(problem, METHODS["alone"], {"eta_local": 0.2}, seed=1, limits=limits, split=problem.test)
+    assert mixed.reached(0.9, 1)
+
+
+def test_alone_is_tuned_by_rounds_and_costs_nothing(problem, tmp_path):
+    store = TrialStore(tmp_path / "trials.json")
+    choice = tune(problem, METHODS["alone"], limits=LIMITS, store=store)
+    row = measure(problem, METHODS["alone"], choice, seeds=[1, 2], limits=LIMITS, store=store).row()
+    assert (row["bytes"], row["bytes_low"], row["reached"]) == (0.0, 0.0, 2)
+    assert ratio(row["bytes_by_seed"], [1.0, 2.0]) is None
+    slowest = train(problem, METHODS["alone"], {"eta_local": 0.05}, seed=0, limits=LIMITS, split=problem.validation)
+    best = train(problem, METHODS["alone"], choice.setting, seed=0, limits=LIMITS, split=problem.validation)
+    held = best.reached(0.9, choice.average)
+    assert held is not None
+    assert all(point is None or held.round <= point.round for point in (slowest.reached(0.9, n) for n in AVERAGES))
+
+
 def test_a_run_stops_when_it_can_no_longer_win(problem):
     limits = replace(LIMITS, target=1.1, bytes=1.0)
     trial = train(problem, METHODS["fedavg"], METHODS["fedavg"].untuned, seed=1, limits=limits, split=problem.test)

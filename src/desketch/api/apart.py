@@ -4,7 +4,8 @@
     run = ds.join("mqtts://broker:8883", model, ds.Client(x, y), loss=cross_entropy, credentials="keys/client-0")
 
 What the server decides (wire, optimiser, seed) travels in its agreement; what a client decides (loss, local steps,
-data) stays with it.  Client c of a run trains exactly as the c-th client of `federate` does.
+data) stays with it.  Client c of a run trains exactly as the c-th client of `federate` does.  Privacy is agreed on by
+both (`desketch.api.promise`): a client keeps its own ledger, and refuses a server that means another promise.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ from torch import Tensor, nn
 
 from desketch.api.client import Client
 from desketch.api.parties import Evaluate, Parties, Settings
+from desketch.api.promise import Promise
 from desketch.api.run import Run
 from desketch.core.flat import FlatModel
 from desketch.core.locks import sole_writer
-from desketch.errors import InputError
+from desketch.errors import ConfigError, InputError, PrivacyError
 from desketch.fed.channel import SketchChannel
 from desketch.fed.client import Participant
 from desketch.fed.client_momentum import client_beta
@@ -30,6 +32,9 @@ from desketch.fed.iterates import make_average
 from desketch.fed.module_client import MakeOptimizer
 from desketch.fed.robust import Rule, parse_rule
 from desketch.fed.rounds import Observers
+from desketch.privacy.accountants import epsilon
+from desketch.privacy.client_ledger import Terms
+from desketch.privacy.settings import PrivacySettings
 from desketch.run.progress import Progress
 from desketch.session.agreement import Agreement
 from desketch.session.client import ClientSession
@@ -37,6 +42,7 @@ from desketch.session.identity import Identities
 from desketch.session.rounds import Rounds
 from desketch.session.server import ServerSession
 from desketch.session.store import FolderStore, MemoryStore
+from desketch.session.terms import terms_of
 from desketch.wire import Wire
 
 __all__ = ["join", "serve"]
@@ -53,6 +59,7 @@ def serve(
     evaluate: Evaluate | None = None,
     evaluate_every: int = 1,
     wire: Wire | None = None,
+    privacy: PrivacySettings | None = None,
     server_optimizer: str = "momentum",
     eta_global: float | Literal["auto"] = "auto",
     momentum: float | None = None,
@@ -68,8 +75,7 @@ def serve(
 ) -> Run:
     """Serve a run to ``clients`` clients that `join` it; the model is trained in place and is ``run.model``.
 
-    The settings that are not explained here are those of `federate`, with its defaults.  There is no privacy setting:
-    private runs over MQTT are configured ones (`desketch serve --config`), whose clients know their terms.
+    The settings that are not explained here are those of `federate`, with its defaults.
 
     Args:
         url: the broker, ``mqtts://host:port``, or ``mqtt://127.0.0.1:port`` in the clear.
@@ -81,6 +87,8 @@ def serve(
         evaluate: ``evaluate(model)`` returns metrics by name.
         evaluate_every: rounds between evaluations.
         wire: family, compression and codecs.
+        privacy: `PerStep` or `SketchClip`, the same as the clients'; who has other settings refuses to train.  Single
+            examples are protected, and accounted for, by each client; the server then knows no epsilon.
         server_optimizer: sgd, momentum, nesterov, adam or amsgrad.
         eta_global: the server's step size, or "auto".
         momentum: beta of the server optimiser.
@@ -100,8 +108,9 @@ def serve(
 
     address = Address.parse(url, insecure=insecure)
     flat, was_training = FlatModel(model), model.training
+    promise = privacy and Promise(privacy=privacy, rounds=rounds, clients=clients, fraction=fraction)
     agreement = Agreement(
-        name=name,
+        name=promise.name(name) if promise else name,
         seed=seed,
         names=flat.names,
         shapes=flat.shapes,
@@ -109,8 +118,9 @@ def serve(
         optimizer=server_optimizer,
         eta_global=eta_global,
         beta=momentum,
-        client_momentum=client_beta(client_momentum, fraction=fraction, plain=True, privacy=None),
+        client_momentum=client_beta(client_momentum, fraction=fraction, plain=True, privacy=privacy),
         robust=None if robust is None else parse_rule(robust).spec,
+        rounds=rounds if promise else None,
     )
     if (caution := agreement.wire.caution(flat.d)) is not None:
         warnings.warn(caution, stacklevel=2)
@@ -121,6 +131,7 @@ def serve(
             agreement,
             flat.flatten(),
             folder=folder,
+            privacy=promise.of_server(agreement.wire.codec) if promise else None,
             average=make_average(average),
             identities=Identities(clients, {client: client for client in range(clients)}),
         )
@@ -155,10 +166,10 @@ def serve(
         rounds=session.t,
         bytes_up=sum(row["bytes_up"] for row in rows) / clients,
         bytes_down=sum(row["bytes_down"] for row in rows) / clients,
-        epsilon=None,
-        delta=None,
+        epsilon=session.privacy.ledger.epsilon() if session.privacy else None,
+        delta=privacy.delta if privacy and session.privacy else None,
         digest=session.digest(),
-        stopped_by="rounds" if session.t >= rounds else "callback",
+        stopped_by="rounds" if session.t >= rounds else "budget" if session.spent_budget else "callback",
         folder=folder,
     )
 
@@ -178,6 +189,10 @@ def join(
     eta_local: float = 0.1,
     optimizer: MakeOptimizer | None = None,
     statistics: Literal["refuse", "local"] = "refuse",
+    privacy: PrivacySettings | None = None,
+    rounds: int | None = None,
+    clients: int | None = None,
+    fraction: float = 1.0,
 ) -> Run:
     """Be one client of a run until it is over; ``model`` ends with the run's last weights and is ``run.model``.
 
@@ -195,6 +210,11 @@ def join(
         eta_local: the step size of plain gradient descent.
         optimizer: ``optimizer(parameters)`` makes the local torch optimiser.
         statistics: "local" keeps running statistics (BatchNorm) here.
+        privacy: `PerStep` or `SketchClip`, as the server has it; needs ``state``, where this client's ledger is kept.
+            Noise for single examples is calibrated to this client's own data.
+        rounds: T of a private run; this client answers no more.
+        clients: N, for privacy of whole clients.
+        fraction: q, for privacy of whole clients.
 
     """
     from desketch.integrations.mqtt.address import Address, client_of
@@ -205,27 +225,28 @@ def join(
     keys, folder = None if credentials is None else Path(credentials), None if state is None else Path(state)
     address = Address.parse(url, insecure=insecure)
     place, was_training = client_of(keys, number), model.training
+    promise = _promise(privacy, rounds, clients, fraction, folder)
 
-    def parties(seed: int) -> Parties:
+    def parties(seed: int, codec: str = "f32") -> Parties:
         settings = Settings(
             local_steps=local_steps,
             batch_size=batch_size,
             eta_local=eta_local,
-            wire=Wire(compression=1, codec="f32"),  # the agreement has the run's
-            privacy=None,
+            wire=Wire(compression=1, codec=codec),  # the agreement has the run's sketch
+            privacy=privacy,
             server_optimizer="momentum",
             eta_global="auto",
             momentum=None,
             client_momentum=0.0,
             average=1,
-            fraction=1.0,
+            fraction=fraction,
             seed=seed,
             statistics=statistics,
             robust=None,
         )
         return Parties(model, [client], settings, loss=loss, optimizer=optimizer, evaluate=None)
 
-    trainer = _ModelTrainer(place, parties)
+    trainer = _ModelTrainer(place, parties, promise)
     session = ClientSession(place, trainer, MemoryStore() if folder is None else FolderStore(folder))
     heard: list[Answered] = []
     with sole_writer(folder, seconds=1.0, name="joined.lock"):
@@ -239,8 +260,8 @@ def join(
         rounds=0 if session.replica is None else session.replica.version,
         bytes_up=sum(one.reply for one in heard),
         bytes_down=sum(one.order for one in heard),
-        epsilon=None,
-        delta=None,
+        epsilon=epsilon(session.ledger.spent, privacy.delta) if privacy and session.ledger.spent else None,
+        delta=privacy.delta if privacy else None,
         digest="" if session.replica is None else session.replica.digest(),
         stopped_by="rounds",
         folder=folder,
@@ -248,24 +269,58 @@ def join(
     )
 
 
+def _promise(
+    privacy: PrivacySettings | None, rounds: int | None, clients: int | None, fraction: float, folder: Path | None
+) -> Promise | None:
+    """What a client agrees to, or None; a promise that nothing would keep is refused."""
+    if privacy is None:
+        if (rounds, clients, fraction) != (None, None, 1.0):
+            raise ConfigError("rounds, clients and fraction are a client's terms of privacy; give privacy=..., or none")
+        return None
+    if rounds is None:
+        raise ConfigError("a private client agrees to a number of rounds; give rounds=T, as the server has it")
+    if folder is None:
+        raise PrivacyError(
+            "a private client keeps its ledger and its last answer on disk: begun again without them it would release "
+            "a round twice; give state=FOLDER"
+        )
+    return Promise(privacy=privacy, rounds=rounds, clients=clients, fraction=fraction)
+
+
 class _ModelTrainer:
     """A client's model and data, as a session wants them; what needs the run's seed is made when the run is known."""
 
-    def __init__(self, place: int, parties: Callable[[int], Parties]) -> None:
-        self._place, self._parties = place, parties
-        made = parties(0)  # a model or client that cannot be used is refused before anybody is asked
-        self.model, self._w0 = made.model, made.model.flatten()
-        self._participant = made.one(place)
+    def __init__(self, place: int, parties: Callable[..., Parties], promise: Promise | None) -> None:
+        self._place, self._parties, self._promise = place, parties, promise
+        self._made = parties(0)  # a model, client or promise that cannot be used is refused before anybody is asked
+        self._w0 = self._made.model.flatten()
+        self._prepare()
+
+    def _prepare(self) -> None:
+        promise, self.model = self._promise, self._made.model
+        self._privacy = self._made.privacy(promise.rounds, clients=promise.clients) if promise else None
+        self._participant = self._made.one(self._place, self._privacy)
 
     def start(self, agreement: Agreement) -> Tensor:
         """Make the participant of this run; w0 is the model's weights as they were given."""
-        made = self._parties(agreement.seed)
-        self.model, self._participant = made.model, made.one(self._place)
+        if self._promise:
+            self._promise.check(agreement)
+        elif agreement.rounds is not None:
+            raise PrivacyError(f"the server's run is {agreement.name!r}; give join the same privacy, and rounds")
+        self._made = self._parties(agreement.seed, agreement.wire.codec)
+        self._prepare()
         return self._w0.clone()
 
+    def terms(self, agreement: Agreement) -> Terms | None:
+        """What this client agreed to, whatever the server says."""
+        if self._promise is None or self._privacy is None:
+            return None
+        (examples,), work = self._made.sizes, self._made.work
+        return terms_of(self._privacy, agreement, rounds=self._promise.rounds, examples=examples, steps=work.steps)
+
     def channel(self, agreement: Agreement) -> SketchChannel:
-        """The run's channel."""
-        return agreement.channel()
+        """The run's channel, which clips sketches where whole clients are protected."""
+        return agreement.channel(self._privacy.sketch if self._privacy else None)
 
     @property
     def participant(self) -> Participant:

@@ -134,7 +134,7 @@ class Parties:
         s = self.settings
         self.w0 = self.model.flatten()
         self.attendance = Attendance(fraction=s.fraction, seed=s.seed)
-        privacy, beta = self._privacy(rounds), self.client_beta
+        privacy, beta = self.privacy(rounds), self.client_beta
         self.participants = self._participants(privacy)
         channel = SketchChannel(
             d=self.model.d,
@@ -189,7 +189,7 @@ class Parties:
         self._try(sample)
         return tensor_clients(data, make_engine(self.model, sample, privacy=privacy), self.work, privacy=privacy)
 
-    def one(self, place: int) -> Participant:
+    def one(self, place: int, privacy: Privacy | None = None) -> Participant:
         """The first client alone, under another number: what trains in a process of its own, by the loop."""
         client = self.clients[0]
         if not self.batched or not isinstance(client, Client):
@@ -198,7 +198,8 @@ class Parties:
         if len(data.y) == 0:
             raise InputError(f"client {place} has no data; leave it out")
         self._try((data.x[:2], data.y[:2]))
-        return tensor_clients([data], LoopEngine(self.model), self.work)[0]
+        engine = LoopEngine(self.model, privacy.step if privacy else None)
+        return tensor_clients([data], engine, self.work, privacy=privacy)[0]
 
     def _sizes(self) -> dict[int, float]:
         """The weights that are known before anybody trains; what a user's own loop returns is a claim."""
@@ -257,7 +258,13 @@ class Parties:
                 low, high = int(client.y.min()), int(client.y.max())
                 raise InputError(f"client {place} has labels {low}..{high}, the model tells 0..{classes - 1} apart")
 
-    def _privacy(self, rounds: int) -> Privacy | None:
+    @property
+    def sizes(self) -> list[int]:
+        """Examples of each client; 1 where its loop is its own, and only whole clients can be protected."""
+        return [len(c.y) if isinstance(c, Client) and c.has_tensors else 1 for c in self.clients]
+
+    def privacy(self, rounds: int, *, clients: int | None = None) -> Privacy | None:
+        """The calibrated mechanism and its ledger; ``clients`` is N where not all of them are here."""
         s = self.settings
         if s.privacy is None:
             return None
@@ -268,7 +275,8 @@ class Parties:
                 "gradient steps (no optimizer, no kept state); for other clients protect whole clients: "
                 'SketchClip(unit="client", ...)'
             )
-        sizes = [len(c.y) if isinstance(c, Client) and c.has_tensors else 1 for c in self.clients]
+        sizes = self.sizes if clients is None or by_example else [1] * clients
+        attendance = Attendance(fraction=s.fraction, seed=s.seed)
         shape = RunShape(
             sizes=sizes,
             batch=s.batch_size,
@@ -276,7 +284,7 @@ class Parties:
             rounds=rounds,
             fraction=s.fraction,
             codec=s.wire.codec,
-            cohort=lambda t: self.attendance.cohort(t, len(sizes)),
+            cohort=lambda t: attendance.cohort(t, len(sizes)),
             per_example=PerExample(self.model.module, self.model.batch_loss) if by_example else None,
         )
         private = plan_private_run(shape, s.privacy)

@@ -47,9 +47,11 @@ class Interval:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Interval | None:
-        """The interval of positive values; None without any, infinitely wide with one."""
+        """The interval of positive values; None without any, infinitely wide with one; 0 where all are 0."""
         if not values:
             return None
+        if not any(values):
+            return cls(0.0, 0.0, 0.0)
         logs = [math.log(value) for value in values]
         centre = mean(logs)
         if len(logs) == 1:
@@ -110,7 +112,7 @@ def tune(
         trials.append(_trial(problem, method, setting, TUNING_SEED, limit, "validation", AVERAGES, store, progress))
     held = _costs(trials, limits.target)
     if held:
-        _, (trial, average) = min(held, key=lambda item: item[0])
+        _, (trial, average) = min(held, key=lambda item: (item[0], _rounds(item[1], limits.target)))
     else:
         better = 1 if problem.metric.higher else -1
         trial, average = max(
@@ -145,6 +147,14 @@ def ratio(theirs: Sequence[float | None], ours: Sequence[float | None]) -> Inter
 def _costs(trials: Sequence[Trial], target: float) -> list[tuple[float, tuple[Trial, int]]]:
     reached = [(trial.reached(target, n), trial, n) for trial in trials for n in AVERAGES]
     return [(point.bytes, (trial, n)) for point, trial, n in reached if point]
+
+
+def _rounds(judged: tuple[Trial, int], target: float) -> int:
+    """What decides between settings of equal bytes, such as none at all."""
+    trial, average = judged
+    point = trial.reached(target, average)
+    assert point is not None
+    return point.round
 
 
 def _trial(

@@ -48,11 +48,14 @@ class Wiring:
 
 @dataclass(frozen=True)
 class Method:
-    """A way to move updates, with its grid; ``default`` and ``average`` are what it uses where nothing may be tuned."""
+    """A way to move updates, with its grid; ``default`` and ``average`` are what it uses where nothing may be tuned.
+
+    Without a ``channel`` nothing moves: every client trains by itself.
+    """
 
     name: str
     what: str
-    channel: Callable[[Wiring, Setting], Channel]
+    channel: Callable[[Wiring, Setting], Channel] | None
     grid: tuple[Setting, ...]
     default: Setting | None = None
     average: int = 1
@@ -132,6 +135,7 @@ def _count(wiring: Wiring, share: float) -> int:
 _SGD = {"optimizer": ("sgd",), "eta_global": (1.0,)}
 _MOMENTUM = _grid(eta_local=(0.1, 0.2), optimizer=("momentum",), eta_global=(10.0, 3.0))
 _ALL = (
+    Method("alone", "each client by itself: nothing is sent", None, _grid(eta_local=(0.1, 0.2, 0.4, 0.05))),
     Method("fedavg", "every parameter in f32 (McMahan et al., 2017)", _dense("f32"),
            _grid(eta_local=(0.2, 0.4), optimizer=("sgd",), eta_global=(1.0, 2.0))),
     Method("fedavgm", "FedAvg with server momentum 0.9 (Hsu et al., 2019)", _dense("f32"), _MOMENTUM,

@@ -2,14 +2,19 @@
 
 Each evaluation looks at two models that every replica has for free, the last iterate and the mean of the last ten;
 which of the two a method is judged by is chosen together with its setting, on the validation split.
+
+The row of doing nothing is the method ``alone``: every client takes the same local steps from the same w0 on its own
+model, no byte moves, and an evaluation is the mean of the metric over the clients' models.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import count
+from statistics import fmean
 from typing import Any
 
 from torch import Tensor
@@ -19,6 +24,7 @@ from desketch.baselines.criterion import HOLD, Point, reach_and_hold
 from desketch.baselines.methods import Method, Setting, Wiring
 from desketch.core.flat import FlatModel
 from desketch.core.metrics import METRICS, Metric
+from desketch.errors import InputError
 from desketch.fed.client_momentum import ClientMomentum, client_beta
 from desketch.fed.engine import Engine
 from desketch.fed.iterates import Average, LastRounds
@@ -131,24 +137,48 @@ def train(
     """Run ``method`` until it holds the target on ``split``, in any averaging window, or reaches a limit."""
     started = time.process_time()
     clients, engine = problem.clients(seed), problem.engine(seed)
-    federation = _federation(problem, method, setting, seed=seed, clients=clients, engine=engine)
     counter = _ByteCounter(clients=len(clients), model_bytes=_dense_frame(engine.model.d))
-    windows: dict[int, Average] = {n: LastRounds(n) for n in averages}
+    if method.channel is None:
+        rounds = _apart(problem, setting, seed=seed, clients=clients, engine=engine)
+    else:
+        rounds = _together(_federation(problem, method, setting, seed=seed, clients=clients, engine=engine), counter)
+    windows: dict[int, list[Average]] = {n: [] for n in averages}
     curves: dict[int, list[Point]] = {n: [] for n in averages}
-    for t in range(1, limits.rounds + 1):
-        run(federation, rounds=t, observer=counter)
-        w = federation.server.replica.w
-        for window in windows.values():
-            window.add(w)
+    for t, models in zip(range(1, limits.rounds + 1), rounds, strict=False):
+        for n, window in windows.items():
+            window += [LastRounds(n) for _ in range(len(models) - len(window))]
+            for kept, w in zip(window, models, strict=True):
+                kept.add(w)
         if t % limits.every:
             continue
         for n, window in windows.items():
-            value = problem.evaluate(engine.model, window.of(w), *split)[problem.metric.name]
+            means = (kept.of(w) for kept, w in zip(window, models, strict=True))
+            value = fmean(problem.evaluate(engine.model, w, *split)[problem.metric.name] for w in means)
             curves[n].append(Point(t, value, counter.up, counter.down))
         progress(t, problem.metric.best(*(curve[-1].value for curve in curves.values())))
         if _over(curves, limits, problem.metric):
             break
     return Trial(method.name, setting, seed, curves, time.process_time() - started, problem.metric.name)
+
+
+def _together(federation: Federation, counter: _ByteCounter) -> Iterator[Sequence[Tensor]]:
+    """The one model of a federation, round by round."""
+    while True:
+        run(federation, rounds=federation.t + 1, observer=counter)
+        yield [federation.server.replica.w]
+
+
+def _apart(
+    problem: Contest, setting: Setting, *, seed: int, clients: Sequence[ClientData], engine: Engine
+) -> Iterator[Sequence[Tensor]]:
+    """Every client's own model, round by round; whoever a federation would ask takes its local steps."""
+    work = LocalWork(steps=problem.local_steps, eta=setting["eta_local"], batch=problem.batch, seed=seed)
+    attendance = Attendance(fraction=problem.fraction, seed=seed)
+    models = [engine.model.flatten() for _ in clients]
+    for t in count(1):
+        for c in attendance.cohort(t, len(clients)):
+            models[c] = models[c] + engine.updates(models[c], [clients[c]], work, t=t)[0]
+        yield models
 
 
 def _dense_frame(d: int) -> int:
@@ -168,6 +198,8 @@ def _over(curves: Mapping[int, Sequence[Point]], limits: Limits, metric: Metric)
 def _federation(
     problem: Contest, method: Method, setting: Setting, *, seed: int, clients: Sequence[ClientData], engine: Engine
 ) -> Federation:
+    if method.channel is None:
+        raise InputError(f"{method.name} sends nothing: it has no federation")
     model = engine.model
     work = LocalWork(steps=problem.local_steps, eta=setting["eta_local"], batch=problem.batch, seed=seed)
     beta = client_beta(setting.get("client_momentum", 0.0), fraction=problem.fraction)

@@ -27,7 +27,7 @@ from desketch.tasks import load_task
 __all__ = ["app"]
 
 app = typer.Typer(add_completion=False)
-_DEFAULT = "fedavgm,eden,topk,stc,desketch"
+_DEFAULT = "alone,fedavgm,eden,topk,stc,desketch"
 
 
 @app.command()

@@ -5,7 +5,6 @@ Whatever engine carries their bytes: it hands orders to `client_session(...).ans
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,14 +21,13 @@ from desketch.fed.mechanism import Privacy
 from desketch.fed.rounds import Observer
 from desketch.fed.tensor_client import tensor_clients
 from desketch.privacy.client_ledger import Terms
-from desketch.privacy.events import Event
-from desketch.privacy.mechanisms import NoisySteps, SketchClipClients, SketchClipExamples
 from desketch.session.agreement import Agreement
 from desketch.session.carrier import Carrier
 from desketch.session.client import ClientSession, FolderStore
 from desketch.session.identity import Identities
 from desketch.session.rounds import Rounds
 from desketch.session.server import ServerSession
+from desketch.session.terms import terms_of
 from desketch.tasks.config import RunConfig
 from desketch.tasks.federation import Setup, prepare
 
@@ -58,24 +56,12 @@ class ConfiguredTrainer:
         """What this client's own configuration agrees to, whatever the server says."""
         if self.privacy is None:
             return None
-        mechanism = self.privacy.step or self.privacy.examples or self.privacy.sketch
-        cost: Event
-        if isinstance(mechanism, SketchClipClients):
-            cost = mechanism.event()
-        elif isinstance(mechanism, NoisySteps | SketchClipExamples):
-            cost = mechanism.event(examples=len(self.setup.clients[self.client].y), steps=self.setup.work.steps)
-        else:
-            raise PrivacyError(f"nobody knows what a release of {mechanism!r} costs")
-        record = self.privacy.ledger.record
-        return Terms(
-            run=hashlib.sha256(agreement.to_json()).hexdigest(),
+        return terms_of(
+            self.privacy,
+            agreement,
             rounds=self.setup.config.rounds,
-            unit=record.ledger.unit,
-            adjacency=record.ledger.adjacency,
-            cost=cost,
-            unasked=self.privacy.sketch is not None,
-            budget=record.budget,
-            not_private=record.ledger.not_private,
+            examples=len(self.setup.clients[self.client].y),
+            steps=self.setup.work.steps,
         )
 
     def channel(self, agreement: Agreement) -> SketchChannel:
