@@ -1,4 +1,4 @@
-// Built from src/ by `npm run build`; do not edit.
+// Built from clients/js by `make js`; do not edit.
 
 // src/errors.ts
 var Refused = class extends Error {
@@ -171,9 +171,9 @@ var Key = class _Key {
     const given = seed instanceof Uint8Array ? tagged("b", seed) : step(integer(seed));
     return new _Key(digest(new Uint8Array(0), given));
   }
-  static fromHex(text) {
-    if (!/^[0-9a-f]{32}$/i.test(text)) throw new RangeError(`a key is 32 hex digits, not ${JSON.stringify(text)}`);
-    return new _Key(Uint8Array.from({ length: 16 }, (_, i) => parseInt(text.slice(2 * i, 2 * i + 2), 16)));
+  static fromHex(text2) {
+    if (!/^[0-9a-f]{32}$/i.test(text2)) throw new RangeError(`a key is 32 hex digits, not ${JSON.stringify(text2)}`);
+    return new _Key(Uint8Array.from({ length: 16 }, (_, i) => parseInt(text2.slice(2 * i, 2 * i + 2), 16)));
   }
   foldIn(...path) {
     return path.reduce((key, x) => new _Key(digest(key.bits, step(x))), this);
@@ -1362,6 +1362,8 @@ var Client = class {
   settings;
   /** Mean loss of the local steps of the last update. */
   loss = NaN;
+  /** Its round; 0 before the first. */
+  trained = 0;
   memory;
   /** The frame, full or short, of this client's update of round t = version + 1. */
   update(short = false) {
@@ -1374,10 +1376,11 @@ var Client = class {
       throw new Refused("update", `update: local steps of round ${t} gave numbers that are not finite; nothing is sent`);
     }
     this.loss = loss2;
+    this.trained = t;
     const header = { ...headerOf(replica.wire, t), kind: "update", codec: settings.up };
     const extra = replica.wire.extra ? [this.alongLastStep(delta)] : [];
     const sketch = replica.sketchAt(t).sketch(this.memory?.mean(t, delta) ?? delta);
-    const weight = settings.examples.y.length;
+    const weight = settings.weight ?? settings.examples.y.length;
     if (!short) return encode(sketch, header, weight, settings.random, extra);
     return encodeShort(sketch, header, weight, settings.knownWeight ? weight : 1, settings.random, extra);
   }
@@ -1560,6 +1563,232 @@ function secondsCode(seconds) {
   return seconds < 1e-4 ? 0 : Math.min(255, Math.round(1 + 8 * Math.log2(seconds / 1e-4)));
 }
 
+// src/mqtt.ts
+var CONNECT = 16;
+var CONNACK = 32;
+var PUBLISH = 48;
+var SUBSCRIBE = 130;
+var SUBACK = 144;
+var PINGREQ = 192;
+var DISCONNECT = 224;
+var RETAIN = 1;
+var FAILURE = 128;
+var LONGEST_PACKET = 64 << 20;
+var REASONS = {
+  132: "another version of MQTT",
+  133: "the name is not valid",
+  134: "wrong user name or password",
+  135: "not authorised",
+  136: "the server is not available",
+  137: "the server is busy",
+  138: "banned",
+  142: "another one took its place",
+  151: "quota exceeded"
+};
+var MqttEnd = class extends Error {
+  constructor(message, refused = false) {
+    super(message);
+    this.refused = refused;
+    this.name = "MqttEnd";
+  }
+  refused;
+};
+var text = (value) => {
+  const bytes = new TextEncoder().encode(value);
+  return concat([bytes.length >> 8, bytes.length & 255], bytes);
+};
+function packet(first, ...parts) {
+  const body = concat(...parts);
+  const length = [];
+  let rest = body.length;
+  do
+    length.push(rest & 127 | (rest > 127 ? 128 : 0));
+  while (rest >>= 7);
+  return concat([first], length, body);
+}
+function connectPacket({ name, user, password, will, keepalive }) {
+  const flags = 2 | (will === void 0 ? 0 : 36) | (user === void 0 ? 0 : 128) | (password === void 0 ? 0 : 64);
+  const optional = [user, password].filter((value) => value !== void 0).map(text);
+  const last = will === void 0 ? [] : [[0], text(will), [0, 0]];
+  return packet(CONNECT, text("MQTT"), [5, flags, keepalive >> 8, keepalive & 255, 0], text(name), ...last, ...optional);
+}
+var Mqtt = class _Mqtt {
+  constructor(settings) {
+    this.settings = settings;
+    this.ended = new Promise((resolve) => this.end = resolve);
+    this.socket = new WebSocket(settings.url, "mqtt");
+    this.socket.binaryType = "arraybuffer";
+    this.socket.onopen = () => this.send(connectPacket(settings));
+    this.socket.onmessage = ({ data }) => this.take(new Uint8Array(data));
+    this.socket.onclose = () => this.finish(new MqttEnd("the connection to the broker was lost"));
+    void this.ended.then(() => clearInterval(this.pings));
+  }
+  settings;
+  /** Bytes of MQTT packets, both ways. */
+  sent = 0;
+  received = 0;
+  /** Settles when the connection has ended, and says why. */
+  ended;
+  socket;
+  end;
+  rest = new Uint8Array(0);
+  standing;
+  pings;
+  /** Connect and subscribe; rejects with an `MqttEnd`. */
+  static async open(settings) {
+    const made = new _Mqtt(settings);
+    const stands = new Promise((resolve) => made.standing = resolve);
+    const end = await Promise.race([stands, made.ended]);
+    if (end instanceof MqttEnd) throw end;
+    made.pings = setInterval(() => made.send(packet(PINGREQ)), settings.keepalive * 500);
+    return made;
+  }
+  publish(topic, payload, retain = false) {
+    this.send(packet(PUBLISH | (retain ? RETAIN : 0), text(topic), [0], payload));
+  }
+  /** Leave in good order: the last will is not published. */
+  close() {
+    this.send(packet(DISCONNECT));
+    this.finish(new MqttEnd("closed"));
+  }
+  finish(reason) {
+    this.end(reason);
+    this.socket.close();
+  }
+  send(bytes) {
+    if (this.socket.readyState !== 1) return;
+    this.sent += bytes.length;
+    this.socket.send(bytes);
+  }
+  /** Cut the stream into packets. */
+  take(bytes) {
+    this.received += bytes.length;
+    this.rest = this.rest.length === 0 ? bytes : concat(this.rest, bytes);
+    for (; ; ) {
+      let [at, length] = [1, 0];
+      for (let more = true; more; at++) {
+        if (at >= this.rest.length) return;
+        if (at > 4) return this.finish(new MqttEnd("the broker does not speak MQTT: a length of more than 4 bytes", true));
+        length += (this.rest[at] & 127) * 128 ** (at - 1);
+        more = this.rest[at] > 127;
+      }
+      if (length > LONGEST_PACKET) return this.finish(new MqttEnd(`the broker sent a packet of ${length} bytes`, true));
+      if (this.rest.length < at + length) return;
+      const [first, body] = [this.rest[0], this.rest.slice(at, at + length)];
+      this.rest = this.rest.subarray(at + length);
+      this.handle(first, body);
+    }
+  }
+  handle(first, body) {
+    const kind = first & 240;
+    if (kind === CONNACK) this.accepted(body[1]);
+    else if (kind === SUBACK) this.subscribed(body);
+    else if (kind === DISCONNECT) this.finish(refusal("the broker ended the connection", body[0] ?? 0));
+    else if (kind === PUBLISH) this.deliver(body);
+  }
+  accepted(reason) {
+    if (reason !== 0) return this.finish(refusal("the broker does not let this client in", reason));
+    this.send(packet(SUBSCRIBE, [0, 1, 0], ...this.settings.topics.flatMap((topic) => [text(topic), [0]])));
+  }
+  subscribed(body) {
+    const bad = body.subarray(3 + body[2]).find((reason) => reason >= FAILURE);
+    if (bad !== void 0) return this.finish(refusal("the broker refuses a subscription", bad));
+    this.standing();
+  }
+  deliver(body) {
+    const end = 2 + (body[0] << 8) + body[1];
+    if (end >= body.length || body[end] > 127) return this.finish(new MqttEnd("the broker sent a message that cannot be read", true));
+    const topic = new TextDecoder().decode(body.subarray(2, end));
+    this.settings.onMessage(topic, body.subarray(end + 1 + body[end]));
+  }
+};
+function refusal(what, reason) {
+  const why = REASONS[reason] ?? `reason 0x${reason.toString(16)}`;
+  return new MqttEnd(`${what}: ${why}`, reason >= FAILURE && reason !== 136 && reason !== 137 && reason !== 139);
+}
+
+// src/party.ts
+var STAMP = 4;
+var FIRST_PAUSE = 0.5;
+var LONGEST_PAUSE = 60;
+var Party = class {
+  constructor(settings) {
+    this.settings = settings;
+  }
+  settings;
+  link;
+  past = { sent: 0, received: 0 };
+  newest;
+  last;
+  over = false;
+  failed;
+  /** Bytes of MQTT packets so far, over all connections. */
+  get traffic() {
+    const { sent, received } = this.link ?? { sent: 0, received: 0 };
+    return { sent: this.past.sent + sent, received: this.past.received + received };
+  }
+  /** Answer until the run is over; a lost connection is made again, after a pause that doubles. */
+  async run() {
+    for (let pause = FIRST_PAUSE; !this.over; pause = Math.min(2 * pause, LONGEST_PAUSE)) {
+      const end = await this.connection();
+      if (this.failed) throw this.failed;
+      if (this.over) return;
+      if (end.refused) throw end;
+      this.settings.onChange?.("lost");
+      await new Promise((resolve) => setTimeout(resolve, 1e3 * pause * (0.5 + Math.random())));
+    }
+  }
+  /** Leave the run for now. */
+  leave() {
+    this.over = true;
+    this.goodbye();
+  }
+  async connection() {
+    const { root, client } = this.settings;
+    const settings = { ...this.settings, will: `${root}/${client}/p`, topics: [`${root}/${client}/o`, `${root}/o`] };
+    try {
+      this.link = await Mqtt.open({ ...settings, onMessage: (_, payload) => this.receive(payload) });
+    } catch (error) {
+      if (error instanceof MqttEnd) return error;
+      throw error;
+    }
+    this.link.publish(`${root}/${client}/p`, Uint8Array.of(49), true);
+    this.settings.onChange?.("connected");
+    const end = await this.link.ended;
+    this.past = this.traffic;
+    this.link = void 0;
+    return end;
+  }
+  receive(payload) {
+    if (this.failed || this.over || payload.length < STAMP) return;
+    const [stamp, order] = [payload.slice(0, STAMP), payload.slice(STAMP)];
+    if (this.newest && !isAfter(stamp, this.newest)) return;
+    this.newest = stamp;
+    if (order.length === 0) return this.leave();
+    try {
+      const repeated = this.last && equal(this.last.order, order);
+      const reply = repeated ? this.last.reply : this.settings.answer(order);
+      this.last = { order, reply };
+      this.link?.publish(`${this.settings.root}/${this.settings.client}/r`, reply);
+      this.settings.onChange?.("answered");
+    } catch (error) {
+      this.failed = error;
+      if (!(error instanceof Refused)) console.error(error);
+      this.goodbye();
+    }
+  }
+  goodbye() {
+    this.link?.publish(`${this.settings.root}/${this.settings.client}/p`, new Uint8Array(0), true);
+    this.link?.close();
+  }
+};
+var equal = (x, y) => x.length === y.length && x.every((byte, i) => byte === y[i]);
+function isAfter(stamp, other) {
+  const serial = (s) => s[2] + 256 * s[3];
+  const ahead = (serial(stamp) - serial(other) + 65536) % 65536;
+  return stamp[0] !== other[0] || stamp[1] !== other[1] || ahead > 0 && ahead < 32768;
+}
+
 // src/session.ts
 var FULL = 222;
 var NOTHING = new Uint8Array(16);
@@ -1570,6 +1799,10 @@ var Session = class {
   settings;
   joined;
   last;
+  /** Why the last reply says that this client failed, or why nothing can be computed from its replica any more. */
+  trouble;
+  /** Whether w was the server's at the last order; undefined before the first that could tell. */
+  equal;
   get client() {
     return this.joined?.client;
   }
@@ -1582,6 +1815,7 @@ var Session = class {
       const token = order.agreement ? { token: this.settings.token } : {};
       return writeReply(order, { ...this.status(state, reason, seconds), ...token }, update);
     };
+    this.trouble = void 0;
     try {
       if (this.joined?.run !== order.run) {
         if (order.agreement === void 0) return reply("unknown");
@@ -1593,6 +1827,7 @@ var Session = class {
       return reply("trained", "", update, seconds);
     } catch (error) {
       if (!(error instanceof Refused || error instanceof RangeError)) throw error;
+      this.trouble = error.message;
       return reply("failed", error.message);
     }
   }
@@ -1622,9 +1857,9 @@ var Session = class {
       replica.version = order.upto;
     }
     if (joined.unborn || replica.version !== order.upto) return false;
-    if (hex(order.half) === hex(this.half())) return true;
-    joined.unborn = true;
-    return false;
+    this.equal = hex(order.half) === hex(this.half());
+    joined.unborn = !this.equal;
+    return this.equal;
   }
   short(bytes) {
     const joined = this.joined;
@@ -1635,18 +1870,21 @@ var Session = class {
     try {
       if (broadcast !== void 0 && replica.version === upto - 1) replica.apply(upto, broadcast);
     } catch (error) {
-      if (error instanceof Refused) return cannotFollow(round);
-      throw error;
+      if (!(error instanceof Refused)) throw error;
+      this.trouble = replica.broken;
+      return cannotFollow(round);
     }
     const broadcasts = broadcast === void 0 ? [] : [{ t: upto, frame: broadcast }];
     const order = { run: joined.run, d: joined.d, round, train, since: upto - broadcasts.length, upto, half: this.half(), broadcasts };
     if (replica.version !== upto || !shortOrderHolds(bytes, order)) return cannotFollow(round);
+    this.equal = true;
     if (!train) return writeShortReply(order, this.status("current"));
     try {
       const { update, seconds } = this.train(round);
       return writeShortReply(order, this.status("trained", "", seconds), update);
     } catch (error) {
       if (!(error instanceof Refused || error instanceof RangeError)) throw error;
+      this.trouble = error.message;
       return writeReply(order, this.status("failed", error.message));
     }
   }
@@ -1700,6 +1938,9 @@ export {
   Client,
   ClientMomentum,
   Key,
+  Mqtt,
+  MqttEnd,
+  Party,
   Refused,
   Replica,
   Rotation,

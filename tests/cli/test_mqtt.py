@@ -34,7 +34,10 @@ def said(capsys, monkeypatch, *arguments):
         (["join", "mqtt://127.0.0.1", "--client", "40"], "client 40 of a run with 20"),
         (["serve", "mqtts://h"], "asks for credentials"),
         (["deploy", "x", "--engine", "smoke"], "--engine is flower or mqtt"),
-        (["deploy", "x", "--web", "8080"], "use it with --engine mqtt"),
+        (["deploy", "x", "--web-port", "8080"], "use them with --engine mqtt"),
+        (["deploy", "x", "--web", "--try", "2"], "use them with --engine mqtt"),
+        (["deploy", "x", "--engine", "mqtt", "--web"], "use it with --try 2"),
+        (["deploy", "--engine", "mqtt", "--try", "2", "--web", "--model", "lenet"], "trains softmax, mlp:H"),
         (["deploy", "x", "--engine", "mqtt", "--host", "10.0.0.5"], "add --secure"),
     ],
 )
@@ -60,7 +63,7 @@ def _missing(name, advice):
 
 def test_a_deployment_is_written_with_a_folder_of_keys_for_each(capsys, monkeypatch, tmp_path):
     folder = tmp_path / "my-run"
-    asked = ["--engine", "mqtt", "--clients", "2", "--host", "10.0.0.5", "--secure", "--web", "8084"]
+    asked = ["--engine", "mqtt", "--clients", "2", "--host", "10.0.0.5", "--secure", "--web-port", "8084"]
     code, text = said(capsys, monkeypatch, "deploy", folder, *asked)
     assert code == 0, text
     scripts = sorted(path.name for path in folder.glob("*.sh"))

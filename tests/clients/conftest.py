@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import shutil
 import subprocess
@@ -12,6 +13,31 @@ from typing import Any
 import pytest
 
 CLIENT = Path(__file__).parents[2] / "clients" / "js"
+_BROWSERS = Path(__file__).parents[1] / "report" / "conftest.py"
+
+
+def _module(path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location("browsers", path)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+browser = _module(_BROWSERS).browser  # a headless Chromium
+
+
+@pytest.fixture
+def mosquitto() -> str:
+    """The path of mosquitto; tests that need it skip where it is missing."""
+    from desketch.errors import RunError
+    from desketch.integrations.mqtt import broker
+
+    try:
+        return broker.mosquitto()
+    except RunError as error:
+        pytest.skip(f"run tests/integrations/mqtt/install_mosquitto.sh as root: {error}")
 
 
 @pytest.fixture(scope="session")

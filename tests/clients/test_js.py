@@ -36,12 +36,14 @@ def test_the_client_is_held_to_the_vectors_by_its_own_tests(node):
 def test_the_committed_bundle_is_what_the_sources_build(node, tmp_path):
     if not (CLIENT / "node_modules").is_dir():
         pytest.skip("clients/js/node_modules is missing: run make js to build the client")
-    copy = tmp_path / "js"
+    copy, page = tmp_path / "clients" / "js", Path("src/desketch/integrations/mqtt/page.html")
+    (tmp_path / page).parent.mkdir(parents=True)
     shutil.copytree(CLIENT, copy, ignore=shutil.ignore_patterns("node_modules", "*.mjs"))
     shutil.copy(CLIENT / "build.mjs", copy)
     os.symlink(CLIENT / "node_modules", copy / "node_modules")
     subprocess.run([node, "build.mjs"], cwd=copy, check=True, capture_output=True, timeout=120)
     assert (copy / "desketch.mjs").read_text() == (CLIENT / "desketch.mjs").read_text(), "run make js and commit"
+    assert (tmp_path / page).read_text() == (CLIENT.parents[1] / page).read_text(), "run make js and commit"
 
 
 def test_the_lockfile_names_no_registry():

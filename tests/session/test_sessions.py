@@ -13,12 +13,14 @@ import torch
 
 from desketch.errors import InputError, RunError, WireError
 from desketch.fed.engine import LoopEngine
+from desketch.fed.replica import digest
 from desketch.fed.robust import weighted_mean
 from desketch.fed.rounds import Federation, run
 from desketch.fed.tensor_client import tensor_clients
 from desketch.session.agreement import Agreement, WrappedApp
 from desketch.session.client import FolderStore, Kept, MemoryStore
-from desketch.session.protocol import Order, Reply, State
+from desketch.session.protocol import Order, Reply, State, half
+from desketch.session.server import Outcome
 from desketch.wire import Wire, shorten
 
 
@@ -76,6 +78,41 @@ def test_a_client_without_w0_gets_it_once():
     assert first.participants == (0, 1, 2, 3)
     assert first.bytes_down > 4 * 4 * session.agreement.d
     assert second.bytes_down < 4 * 300
+
+
+def test_a_first_order_names_the_digest_of_w0_and_who_makes_it_is_sent_no_weights():
+    session = parties.server()
+    able, unable, other = (parties.client(c, seed=seed) for c, seed in enumerate([0, None, 1]))
+    first = Order.unpack(session.order(100))
+    assert (first.since, first.upto, first.digest) == (0, 0, half(digest(parties.flat_model().flatten())))
+    sent = {party.client: exchanged(session, 100 + party.client, party) for party in (able, unable, other)}
+    assert [order.checkpoint is None for order in sent[0]] == [True]
+    assert [order.checkpoint is None for order in sent[1]] == [True, False]
+    assert [order.checkpoint is None for order in sent[2]] == [True, False]
+    assert session.close().participants == (0, 1, 2)
+    assert {party.replica.digest() for party in (able, unable, other)} == {digest(parties.flat_model().flatten())}
+
+
+@pytest.mark.parametrize(("seed", "whole"), [(0, False), (1, True), (None, True)])
+def test_a_newcomer_of_a_later_round_is_sent_weights_only_if_it_cannot_make_w0(seed, whole):
+    session, nodes = parties.server(), four()
+    for _ in range(3):
+        parties.play(session, nodes, asked=[100, 101])
+    late = parties.client(2, seed=seed)
+    orders = exchanged(session, 102, late)
+    assert any(order.checkpoint is not None for order in orders) is whole
+    assert late.replica.digest() == session.digest()
+
+
+def exchanged(session, node, party):
+    """The full orders that a newcomer was sent until it had trained."""
+    orders, outcome = [], Outcome.AGAIN
+    while outcome is Outcome.AGAIN:
+        data = session.order(node)
+        orders.append(Order.unpack(data))
+        outcome = session.receive(node, party.answer(data))
+    assert outcome is Outcome.DONE
+    return orders
 
 
 def test_a_wrong_w0_heals_by_a_checkpoint():

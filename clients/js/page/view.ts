@@ -1,7 +1,7 @@
 /** What the page shows of a run: one function from the state to the document. */
 
 export interface State {
-  phase: "connecting" | "training" | "done" | "stopped";
+  phase: "connecting" | "waiting" | "training" | "away" | "done" | "stopped";
   /** Why it stopped, or what it waits for. */
   message: string;
   round: number;
@@ -14,11 +14,13 @@ export interface State {
   /** Rounds this tab took part in. */
   updates: number;
   digest: string;
-  /** The server's digest of the same version, once it is known. */
-  expected: string;
+  /** Whether the server's is the same at this version; undefined before it has said so. */
+  equal: boolean | undefined;
+  /** Where this tab's examples come from. */
+  note: string;
 }
 
-const PHASES = { connecting: "connecting", training: "training", done: "done", stopped: "stopped" };
+const PHASES = { connecting: "connecting", waiting: "connected, waiting for the server", training: "training", away: "connection lost, trying again", done: "the run is over", stopped: "stopped" };
 const get = (id: string): HTMLElement => document.getElementById(id)!;
 
 export function show(state: State): void {
@@ -29,14 +31,14 @@ export function show(state: State): void {
   showDigest(state);
   get("loss").innerHTML = curve(state.losses, rounds);
   showBytes(state);
+  get("note").textContent = state.note;
 }
 
-function showDigest({ digest, expected, round }: State): void {
+function showDigest({ digest, equal, round }: State): void {
   if (digest === "") return;
-  const equal = digest === expected;
   const verdict = get("verdict");
-  verdict.textContent = expected === "" ? "waiting for the server's digest" : equal ? "✓ equals the server's" : "✗ differs from the server's";
-  verdict.className = expected === "" ? "" : equal ? "good" : "bad";
+  verdict.textContent = equal === undefined ? "waiting for the server's digest" : equal ? "✓ your replica equals the server's" : "✗ differs from the server's";
+  verdict.className = equal === undefined ? "" : equal ? "good" : "bad";
   get("digest").textContent = `SHA-256 of w after round ${round}: ${digest.slice(0, 32)}…`;
 }
 

@@ -20,6 +20,8 @@ export interface ClientSettings {
   beta?: number;
   /** Whose streams order the examples; never the run's public key. */
   own: Key;
+  /** Its weight in the mean; the number of examples if undefined. */
+  weight?: number;
   /** Whether the server knows the weight of this client, so that it need not travel. */
   knownWeight?: boolean;
   /** For rounding and salts: the platform's own randomness. */
@@ -29,6 +31,8 @@ export interface ClientSettings {
 export class Client {
   /** Mean loss of the local steps of the last update. */
   loss = NaN;
+  /** Its round; 0 before the first. */
+  trained = 0;
 
   private readonly memory: ClientMomentum | undefined;
 
@@ -59,10 +63,11 @@ export class Client {
       throw new Refused("update", `update: local steps of round ${t} gave numbers that are not finite; nothing is sent`);
     }
     this.loss = loss;
+    this.trained = t;
     const header = { ...headerOf(replica.wire, t), kind: "update", codec: settings.up };
     const extra = replica.wire.extra ? [this.alongLastStep(delta)] : [];
     const sketch = replica.sketchAt(t).sketch(this.memory?.mean(t, delta) ?? delta);
-    const weight = settings.examples.y.length;
+    const weight = settings.weight ?? settings.examples.y.length;
     if (!short) return encode(sketch, header, weight, settings.random, extra);
     return encodeShort(sketch, header, weight, settings.knownWeight ? weight : 1, settings.random, extra);
   }

@@ -17,5 +17,7 @@ export { Client, type ClientSettings } from "./client.ts";
 export { decodeShort, encodeShort } from "./short.ts";
 export { loadCheckpoint } from "./checkpoint.ts";
 export * from "./messages.ts";
+export { Mqtt, MqttEnd, type MqttSettings } from "./mqtt.ts";
+export { Party, type PartySettings } from "./party.ts";
 export { type Joined, Session, type SessionSettings } from "./session.ts";
 export { type Agreement, networkOfShapes, replicaOf } from "./agreement.ts";

@@ -32,6 +32,11 @@ export class Session {
   private joined: (Joined & { run: number; d: number }) | undefined;
   private last: { round: number; half: string; update: Uint8Array; seconds: number } | undefined;
 
+  /** Why the last reply says that this client failed, or why nothing can be computed from its replica any more. */
+  trouble: string | undefined;
+  /** Whether w was the server's at the last order; undefined before the first that could tell. */
+  equal: boolean | undefined;
+
   constructor(private readonly settings: SessionSettings) {}
 
   get client(): Client | undefined {
@@ -48,6 +53,7 @@ export class Session {
       const token = order.agreement ? { token: this.settings.token } : {};
       return writeReply(order, { ...this.status(state, reason, seconds), ...token }, update);
     };
+    this.trouble = undefined;
     try {
       if (this.joined?.run !== order.run) {
         if (order.agreement === undefined) return reply("unknown");
@@ -59,6 +65,7 @@ export class Session {
       return reply("trained", "", update, seconds);
     } catch (error) {
       if (!(error instanceof Refused || error instanceof RangeError)) throw error;
+      this.trouble = error.message;
       return reply("failed", error.message);
     }
   }
@@ -90,9 +97,9 @@ export class Session {
       replica.version = order.upto;
     }
     if (joined.unborn || replica.version !== order.upto) return false;
-    if (hex(order.half) === hex(this.half())) return true;
-    joined.unborn = true; // only the whole state helps
-    return false;
+    this.equal = hex(order.half) === hex(this.half());
+    joined.unborn = !this.equal; // only the whole state helps
+    return this.equal;
   }
 
   private short(bytes: Uint8Array): Uint8Array {
@@ -104,18 +111,21 @@ export class Session {
     try {
       if (broadcast !== undefined && replica.version === upto - 1) replica.apply(upto, broadcast);
     } catch (error) {
-      if (error instanceof Refused) return cannotFollow(round); // in full the server can be told what is wrong
-      throw error;
+      if (!(error instanceof Refused)) throw error;
+      this.trouble = replica.broken;
+      return cannotFollow(round); // in full the server can be told what is wrong
     }
     const broadcasts = broadcast === undefined ? [] : [{ t: upto, frame: broadcast }];
     const order = { run: joined.run, d: joined.d, round, train, since: upto - broadcasts.length, upto, half: this.half(), broadcasts };
     if (replica.version !== upto || !shortOrderHolds(bytes, order)) return cannotFollow(round);
+    this.equal = true;
     if (!train) return writeShortReply(order, this.status("current"));
     try {
       const { update, seconds } = this.train(round);
       return writeShortReply(order, this.status("trained", "", seconds), update);
     } catch (error) {
       if (!(error instanceof Refused || error instanceof RangeError)) throw error;
+      this.trouble = error.message;
       return writeReply(order, this.status("failed", error.message));
     }
   }

@@ -28,7 +28,7 @@ def deploy(
     engine: str = _place("flower", help="What moves the bytes: flower, or mqtt (fewest bytes, no polling)."),
     host: str = _place("127.0.0.1", help="Address of the SuperLink or the broker, as clients see it."),
     port: int | None = _place(None, help="Its port; default 8000 (flower), 8883 (mqtt)."),
-    web: int | None = _place(None, help="Port of a WebSocket listener of the broker, for browsers (mqtt)."),
+    web_port: int | None = _place(None, help="Port of a WebSocket listener of the broker (mqtt)."),
     secure: bool = _place(
         False, "--secure", help="Only the listed clients get in, by certificates made here, now; flower needs nginx."
     ),
@@ -40,6 +40,7 @@ def deploy(
     nodes: int | None = _here(
         None, "--try", metavar="N", help="Start everything with N clients, train, stop it again."
     ),
+    web: bool = _here(False, "--web", help="With --try: one more client, a browser tab; prints its address (mqtt)."),
     json_to: str | None = _here(None, "--json", help="Write the rounds to a file, or to stdout with -."),
 ) -> None:
     """Write settings, keys and a script for every process; with --try, run it on loopback and stop it again."""
@@ -47,28 +48,40 @@ def deploy(
 
     if engine not in PORTS:
         raise InputError(f"--engine is flower or mqtt, got {engine!r}")
-    if web is not None and engine != "mqtt":
-        raise InputError("--web is a listener of the broker; use it with --engine mqtt")
+    if (web or web_port is not None) and engine != "mqtt":
+        raise InputError("--web and --web-port need a broker; use them with --engine mqtt")
+    if web and nodes is None:
+        raise InputError("--web is a tab of a run on this machine; use it with --try 2 (--web-port adds a listener)")
     if folder is None and nodes is None:
         raise InputError("name a folder to write the deployment to, or use --try 3 to see it run on this machine")
     if nodes is not None and host != "127.0.0.1":
         raise InputError(f"--try stays on loopback, got --host {host}; leave the host out")
-    small = {"rounds": 10, "model": "mlp:64"} if nodes is not None and config is None else {}
-    given = {"clients": nodes or clients, "rounds": rounds, "task": task, "model": model}
+    small = {"rounds": 200 if web else 10, "model": "mlp:64"} if nodes is not None and config is None else {}
+    given = {"clients": nodes + web if nodes else clients, "rounds": rounds, "task": task, "model": model}
     settings = RunConfig.load(
         config, **{**small, **{name: value for name, value in given.items() if value is not None}}
     )
     with tempfile.TemporaryDirectory(prefix="desketch-") as temporary:
         place = (folder or Path(temporary)).resolve()
         if nodes is None:
-            plan = _plan(engine, place, settings, host=host, port=port or PORTS[engine], secure=secure, web=web)
+            plan = _plan(engine, place, settings, host=host, port=port or PORTS[engine], secure=secure, web=web_port)
             plan.write()
             _show(plan, engine)
             return
         from desketch.integrations.processes import free_port
 
-        plan = _plan(engine, place, settings, port=port or free_port(), secure=secure, web=web)
+        tab = _tab(settings) if web else {}
+        plan = _plan(engine, place, settings, port=port or free_port(), secure=secure, web=web_port, **tab)
         _finish(_try(plan, engine, quiet=json_to == "-"), plan, engine, json_to)
+
+
+def _tab(config: Any) -> dict[str, Any]:
+    """The last client is a tab; one that is closed holds the others up for ten seconds and no more."""
+    from desketch.integrations.mqtt.broker import Tab
+    from desketch.integrations.mqtt.web import check_page
+
+    check_page(config)
+    return {"tab": Tab(config.clients - 1), "round_timeout": 10.0}
 
 
 def _plan(engine: str, folder: Path, config: Any, *, web: int | None, **options: Any) -> Any:
@@ -107,9 +120,13 @@ def _try(plan: Any, engine: str, *, quiet: bool) -> list[dict[str, Any]]:
                 state += f", {human_bytes(row['interface_up'] + row['interface_down'])} at the interface so far"
             progress.update(bar, completed=row["round"], state=state)
 
-        rows: list[dict[str, Any]] = import_module(f"desketch.integrations.{engine}.deploy").try_out(
-            plan, on_row=on_row
-        )
+        def on_page(url: str) -> None:
+            typer.echo(f"open {url} in a browser on this machine: the tab is client {plan.tab.client}", err=True)
+            progress.update(bar, state="waiting for the tab")
+
+        told = {"on_page": on_page} if engine == "mqtt" else {}
+        try_out = import_module(f"desketch.integrations.{engine}.deploy").try_out
+        rows: list[dict[str, Any]] = try_out(plan, on_row=on_row, **told)
         return rows
 
 

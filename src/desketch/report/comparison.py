@@ -25,6 +25,9 @@ def plot_comparison(results: Sequence[Result], path: Path, *, title: str) -> Non
     axes, metric = figure.subplots(), results[0].metric
     for i, result in enumerate(results):
         xs, ys = _mean_curve(result)
+        if xs and not any(xs):  # who sends nothing has no place on an axis of bytes: a line at what it ends with
+            axes.axhline(ys[-1], label=f"{result.method.name} (0 bytes)", linestyle=":", color=f"C{i % 10}")
+            continue
         (line,) = axes.plot(xs, ys, label=result.method.name, linestyle=_STYLES[i // 10 % 4], color=f"C{i % 10}")
         cost = result.row()["bytes"]
         if cost is not None:

@@ -108,6 +108,42 @@ def test_a_fedavg_app_learns_through_the_mod_and_only_frames_travel(tmp_path):
     assert rows[-1]["seconds"] >= rows[-1]["seconds_client"]
 
 
+def other_net():
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
+
+
+@pytest.mark.parametrize(
+    ("make", "sent"),
+    [(net, False), (lambda: ArrayRecord(net().state_dict()), False), (other_net, True), (None, True)],
+)
+def test_a_client_that_makes_the_first_model_is_not_sent_it(tmp_path, make, sent):
+    calls = []
+    mod = SketchMod(w0=make and (lambda: calls.append(1) or make()))
+    network = LocalGrid({100 + c: fedavg_app(mod) for c in range(2)}, tmp_path / "clients")
+    start(strategy(folder=tmp_path / "server"), network, 3)
+    reference = grid(tmp_path / "b", clients=2)
+    start(strategy(folder=tmp_path / "reference"), reference, 3)
+    assert state(tmp_path / "server") == state(tmp_path / "reference")
+    weights = 4 * sum(p.numel() for p in net().parameters())
+    assert (max(len(order) for order in network.sent) > weights) is sent
+    assert len(calls) <= 4  # at first contact, and once more where that was in vain
+
+
+def state(folder):
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [row["digest"] for row in rows]
+
+
+def test_a_first_model_of_another_shape_is_named(tmp_path):
+    mod = SketchMod(w0=lambda: nn.Linear(3, 2))
+    rows = []
+    network = LocalGrid({100: fedavg_app(mod), 101: fedavg_app(sketch_mod)}, tmp_path / "clients")
+    start(strategy(on_round=rows.append), network, 1)
+    assert "use one model on both sides" in str(rows[0]["refused"])
+    assert rows[0]["participants"] == 1
+
+
 def test_messages_of_others_pass_the_mod_untouched(tmp_path):
     network = grid(tmp_path)
     content = RecordDict(

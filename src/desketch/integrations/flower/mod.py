@@ -2,19 +2,21 @@
 
 The wrapped app sees what it always saw: ``arrays`` and ``config`` in, ``arrays`` and ``metrics`` out.  The mod rebuilds
 w from broadcasts, hands it over to train or to evaluate, sketches the difference and keeps the client's replica in its
-own folder.  Metrics go back beside the frames.
+own folder.  Metrics go back beside the frames.  The first w is sent once, unless the client can make it (``w0``): the
+server's order names its digest, so a wrong one is noticed and replaced.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from flwr.app import ConfigRecord, Context, Message, MessageType, MetricRecord, RecordDict
+import torch
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType, MetricRecord, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
-from torch import Tensor
+from torch import Tensor, nn
 
 from desketch.errors import InputError, RunError
 from desketch.fed.channel import SketchChannel
@@ -24,9 +26,11 @@ from desketch.integrations.flower.layout import to_arrays, to_vector
 from desketch.privacy.client_ledger import Terms
 from desketch.session.agreement import Agreement
 from desketch.session.client import ClientSession, FolderStore
-from desketch.session.short import is_synced
+from desketch.session.short import is_short, is_synced
 
 __all__ = ["SketchMod", "sketch_mod"]
+
+Maker = Callable[[], nn.Module | ArrayRecord]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +39,14 @@ class SketchMod:
 
     The client's id is ``client-id`` or ``partition-id`` of the node's config, its folder ``state-folder`` or one under
     FLWR_HOME.
+
+    Args:
+        w0: makes the initial model of the run, or its arrays, as the server makes them (the same seed, say); they are
+            then not sent. Without it, or if what it makes is not to the bit what the server has, they are sent once.
+
     """
+
+    w0: Maker | None = None
 
     def __call__(self, msg: Message, ctxt: Context, call_next: ClientAppCallable) -> Message:
         """Answer an order through the wrapped app."""
@@ -43,7 +54,8 @@ class SketchMod:
             FolderStore(state_folder(ctxt)).load_ledger().admit_plain()  # no way around a private client's ledger
             return call_next(msg, ctxt)
         order = record.read(msg)
-        app = _WrappedApp(msg, ctxt, call_next)
+        known = is_short(order)  # whoever is told in short has a replica: no need to make its w0 for every message
+        app = _WrappedApp(msg, ctxt, call_next, None if known else self.w0)
         session = ClientSession(client_id(ctxt), app, FolderStore(state_folder(ctxt)))
         answer = session.answer(order)
         evaluate = msg.metadata.message_type == MessageType.EVALUATE
@@ -59,13 +71,18 @@ class _WrappedApp:
     message: Message
     context: Context
     call_next: ClientAppCallable
+    w0: Maker | None
     agreement: Agreement | None = None
     metrics: MetricRecord | None = None  # what the app returned, where the run lets it travel
 
     def start(self, agreement: Agreement) -> Tensor | None:
-        """The wrapped app's initial weights are not known here: they are sent once."""
+        """The initial weights, if the user said how they are made; the wrapped app does not tell them."""
         self.agreement = agreement
-        return None
+        if self.w0 is None:
+            return None
+        with torch.random.fork_rng(devices=[]):  # the app's own chance stays as it would be without this
+            made = self.w0()
+        return to_vector(made if isinstance(made, ArrayRecord) else ArrayRecord(made.state_dict()), agreement)
 
     def channel(self, agreement: Agreement) -> SketchChannel:
         """The run's channel."""

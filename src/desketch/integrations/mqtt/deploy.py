@@ -13,15 +13,18 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from desketch.errors import InputError, RunError
 from desketch.integrations.mqtt.address import Address
-from desketch.integrations.mqtt.broker import mosquitto, write_broker
+from desketch.integrations.mqtt.broker import Tab, mosquitto, write_broker
 from desketch.integrations.mqtt.party import JOINED
+from desketch.integrations.mqtt.web import PageServer, page_server
 from desketch.integrations.processes import Processes
 from desketch.tasks.config import RunConfig
 
@@ -44,7 +47,8 @@ exec {command}"""
 class MqttPlan:
     """Where a run's parties live and how they trust one another; ``host`` and ``port`` are the broker's.
 
-    ``web`` is the port of the broker's WebSocket listener, for browsers; None: none.
+    ``web`` is the port of a WebSocket listener of the broker; None: none.  ``tab`` is the last client, if that is
+    a browser tab on this machine and no process.
     """
 
     folder: Path
@@ -53,6 +57,7 @@ class MqttPlan:
     port: int = 8883
     secure: bool = False
     web: int | None = None
+    tab: Tab | None = None
     round_timeout: float = 300.0
 
     @property
@@ -64,6 +69,11 @@ class MqttPlan:
     def keys(self) -> Path:
         """A folder of credentials for each party."""
         return self.folder / "keys"
+
+    @property
+    def processes(self) -> range:
+        """The clients that are processes."""
+        return range(self.config.clients - (self.tab is not None))
 
     @property
     def out(self) -> Path:
@@ -86,9 +96,8 @@ class MqttPlan:
             make_credentials(self.keys, self.host, self.config.clients)
         self.config.save(self.folder / "run.yaml")
         keys = self.keys.resolve() / "broker" if self.secure else None
-        write_broker(
-            (self.folder / "broker").resolve(), clients=self.config.clients, port=self.port, keys=keys, web=self.web
-        )
+        folder, clients = (self.folder / "broker").resolve(), self.config.clients
+        write_broker(folder, clients=clients, port=self.port, keys=keys, web=self.web, tab=self.tab)
         for name, command in self.commands().items():
             text = shlex.join(command)
             self._write_script(name, _BROKER.format(command=text) if name.startswith("1") else f"exec {text}")
@@ -96,7 +105,7 @@ class MqttPlan:
     def commands(self, desketch: str = "desketch") -> dict[str, list[str]]:
         """Script name -> its command, to be run in the folder."""
         table = {"1-broker.sh": ["mosquitto", "-c", "broker/mosquitto.conf"]}
-        for client in range(self.config.clients):
+        for client in self.processes:
             table[f"2-client-{client}.sh"] = [desketch, *self.join(client)]
         return {**table, "3-server.sh": [desketch, *self.serve()]}
 
@@ -131,10 +140,15 @@ def start_broker(processes: Processes, plan: MqttPlan) -> None:
 
 def start(processes: Processes, plan: MqttPlan) -> None:
     """Start broker, clients and server of a plan on this machine."""
-    start_broker(processes, plan)
-    for client in range(plan.config.clients):
-        start_client(processes, plan, client)
+    start_clients(processes, plan)
     start_server(processes, plan)
+
+
+def start_clients(processes: Processes, plan: MqttPlan) -> None:
+    """Start the broker and the clients."""
+    start_broker(processes, plan)
+    for client in plan.processes:
+        start_client(processes, plan, client)
 
 
 def start_client(processes: Processes, plan: MqttPlan, client: int) -> None:
@@ -148,18 +162,29 @@ def start_server(processes: Processes, plan: MqttPlan) -> None:
 
 
 def try_out(
-    plan: MqttPlan, *, on_row: Callable[[dict[str, Any]], None] = lambda row: None, minutes: float = 60.0
+    plan: MqttPlan,
+    *,
+    on_row: Callable[[dict[str, Any]], None] = lambda row: None,
+    on_page: Callable[[str], None] = lambda url: None,
+    minutes: float = 60.0,
 ) -> list[dict[str, Any]]:
-    """Start everything on loopback, train, stop everything; returns the rounds' rows, with bytes at the interface."""
+    """Start everything on loopback, train, stop everything; returns the rounds' rows, with bytes at the interface.
+
+    Where a client is a tab, ``on_page`` is told its address, and the run begins when somebody has opened it.
+    """
     mosquitto()  # refused here, before anything is written
     plan.write()
     rows: list[dict[str, Any]] = []
-    with Processes(plan.folder.resolve()) as processes:
-        start(processes, plan)
+    with Processes(plan.folder.resolve()) as processes, _page(plan) as page:
+        start_clients(processes, plan)
+        if page is not None:
+            on_page(page.url)
+            _wait_for_tab(processes, page, minutes)
+        start_server(processes, plan)
         for row in processes.follow("server", plan.out / "metrics.jsonl", minutes=minutes):
             rows.append(row | plan.traffic())
             on_row(rows[-1])
-        for client in range(plan.config.clients):
+        for client in plan.processes:
             processes.wait(f"client {client}", seconds=10.0)
         if len(rows) < plan.config.rounds:
             raise RunError(
@@ -168,3 +193,16 @@ def try_out(
             )
         rows[-1] |= plan.traffic()
     return rows
+
+
+def _page(plan: MqttPlan) -> AbstractContextManager[PageServer | None]:
+    return nullcontext() if plan.tab is None else page_server(plan.config, plan.tab)
+
+
+def _wait_for_tab(processes: Processes, page: PageServer, minutes: float) -> None:
+    deadline = time.monotonic() + 60 * minutes
+    while not page.opened.wait(0.5):
+        if not processes.running("broker"):
+            raise RunError(f"the broker has ended; its log ends with:\n{processes.tail('broker')}")
+        if time.monotonic() > deadline:
+            raise RunError(f"nobody opened the page in {minutes:g} minutes")

@@ -1,0 +1,88 @@
+"""A browser tab as the third client of ``desketch deploy --engine mqtt --try 2 --web``."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+
+import pytest
+
+pytest.importorskip("paho.mqtt")
+
+PHONE = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+
+
+def wait(condition, seconds=120.0):
+    """Wait until the condition holds, and return what it gave."""
+    end = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.05)
+    return found
+
+
+def rows(folder):
+    path = folder / "server" / "metrics.jsonl"
+    return [json.loads(line) for line in path.read_text().split("\n")[:-1]] if path.exists() else []
+
+
+@pytest.fixture
+def run(mosquitto, tmp_path):
+    """The command as a user starts it, and the address it prints."""
+    command = [sys.executable, "-m", "desketch", "deploy", tmp_path / "run", "--engine", "mqtt", "--try", "2", "--web"]
+    with (tmp_path / "said").open("w") as said:
+        process = subprocess.Popen(command, stdout=said, stderr=said)
+    yield process, wait(lambda: re.search(r"http://\S+#\S+", (tmp_path / "said").read_text()))[0], tmp_path / "run"
+    process.terminate()
+    process.wait(timeout=60)
+
+
+def state(browser, name):
+    return browser.evaluate(f"globalThis.desketch ? desketch.{name} : null")
+
+
+@pytest.mark.slow
+def test_a_tab_trains_with_two_processes_leaves_comes_back_and_holds_the_servers_bits(browser, run):
+    process, url, folder = run
+    browser.call("Emulation.setDeviceMetricsOverride", **PHONE)
+    page, _, key = url.partition("#")
+
+    browser.open(f"{page}#{key[::-1]}")
+    wait(lambda: state(browser, "phase") == "stopped")
+    assert "this link's key is not that of the run" in browser.evaluate("document.body.innerText")
+    assert rows(folder) == []
+
+    browser.open("about:blank")
+    browser.open(url)
+    wait(lambda: state(browser, "round") >= 10)
+    before = json.loads(browser.evaluate("JSON.stringify(desketch.digests)"))
+    browser.open("about:blank")  # the tab is closed
+    wait(lambda: sum(row["participants"] == 2 for row in rows(folder)) >= 5)
+    browser.open(url)
+    wait(lambda: state(browser, "phase") in ("done", "stopped"))
+    assert state(browser, "message") == ""
+    after = json.loads(browser.evaluate("JSON.stringify(desketch.digests)"))
+    assert process.wait(timeout=60) == 0
+
+    told = {str(row["round"]): row["digest"] for row in rows(folder)}
+    mine = {version: digest for version, digest in {**before, **after}.items() if version != "0"}
+    assert mine == {version: told[version] for version in mine}
+    versions = sorted(map(int, after))
+    assert versions == list(range(versions[0], 201))  # every round since it came back, the last too
+    present = {row["round"] for row in rows(folder) if row["participants"] == 3}
+    assert present >= set(range(1, 11)) | set(range(versions[0] + 1, 201))
+    assert rows(folder)[-1]["accuracy"] > 0.9
+    assert all(row["refused"] == {} for row in rows(folder))
+
+    assert "your replica equals the server's" in browser.evaluate("document.getElementById('verdict').textContent")
+    assert told["200"][:32] in browser.evaluate("document.getElementById('digest').textContent")
+    assert browser.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    assert [seen for seen in browser.requests() if not seen.startswith((page, "data:"))] == []
+    assert browser.complaints() == []
+    losses = json.loads(browser.evaluate("JSON.stringify(desketch.losses)"))
+    assert losses[-1]["round"] == 200
+    sent, received = state(browser, "sent"), state(browser, "received")
+    assert sent + received < 0.05 * 8 * state(browser, "d") * state(browser, "updates")
