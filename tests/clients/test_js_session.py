@@ -12,7 +12,10 @@ import pytest
 import torch
 
 from desketch.core.flat import FlatModel
+from desketch.fed import Replica, SketchChannel, make_optimizer
+from desketch.keys import Key
 from desketch.session.agreement import Agreement
+from desketch.session.protocol import Order, Reply, State, half
 from desketch.session.rounds import Rounds
 from desketch.session.server import ServerSession
 from desketch.tasks.data import load_task
@@ -104,3 +107,47 @@ def test_clients_in_another_language_train_with_the_python_server(parties, node,
         assert all(order <= LONGEST_SHORT_ORDER for order, _ in party.sizes[3:])  # after w0 everything is short
     trained = [loss for loss in parties[101].losses if loss is not None]
     assert trained[-1] < 0.95 * trained[1]
+
+
+def bad_orders(agreement):
+    """Orders that no right server sends: name -> messages, of which the last must stop a client, and what it says."""
+    good = agreement.replica(torch.ones(agreement.d), agreement.channel())
+    other = agreement.replica(torch.full((agreement.d,), float("nan")), agreement.channel())
+    small = Replica(
+        torch.ones(50), optimizer=make_optimizer(), channel=SketchChannel(d=50, b=5, key=Key(1), run=agreement.run)
+    )
+
+    def order(t=1, **parts):
+        facts = {"run": agreement.run, "d": agreement.d, "since": t - 1, "upto": t - 1}
+        parts.setdefault("digest", half(good.digest()))
+        return Order(t=t, **{**facts, **parts}).pack()
+
+    first = order(agreement=agreement.to_json(), checkpoint=good.checkpoint())
+    huge = agreement.channel().encode_broadcast(1, torch.full((agreement.wire.b,), 1e37))
+    return {
+        "another model": (
+            [order(agreement=agreement.to_json(), checkpoint=small.checkpoint())],
+            "it is of another model",
+        ),
+        "NaN": ([order(agreement=agreement.to_json(), checkpoint=other.checkpoint())], "not finite"),
+        "a broken replica": ([first, order(t=2, since=0, broadcasts=((1, huge),))], "beyond"),
+        "another run": ([order(agreement=agreement.to_json() + b" ")], "of another run"),
+    }
+
+
+@pytest.mark.parametrize("name", ["another model", "NaN", "a broken replica", "another run"])
+def test_what_no_server_sends_is_refused_by_name_and_nothing_is_trained(node, name):
+    flat = FlatModel(build_model("softmax", load_task("digits"), seed=1))
+    wire = Wire(compression=10, codec="f32")
+    shapes = [tuple(shape) for shape in flat.shapes]
+    agreement = Agreement(name="js", seed=5, names=flat.names, shapes=shapes, wire=wire, eta_global=1.0)
+    orders, words = bad_orders(agreement)[name]
+    party = Party(node, 0, load_task("digits"))
+    try:
+        replies = [Reply.unpack(party.answer(order)) for order in orders]
+        assert [reply.state for reply in replies[:-1]] == [State.TRAINED] * (len(orders) - 1)
+        for reply in (replies[-1], Reply.unpack(party.answer(orders[-1]))):  # asked again, the same
+            assert (reply.state, reply.frame) == (State.FAILED, None)
+            assert words in reply.reason
+    finally:
+        party.close()
