@@ -9,7 +9,6 @@ import torch
 
 from desketch.fed import Replica, SketchChannel, make_optimizer
 from desketch.keys import Key
-from desketch.wire import lengthen
 
 PATH = Path(__file__).with_name("replica.json")
 D, B, ROUNDS = 100, 20, 6
@@ -50,7 +49,7 @@ def case(
         replica.apply(t, frame)
         rounds.append(
             {
-                "broadcast": frame and lengthen(frame, channel.header(t, "broadcast")).hex(),
+                "broadcast": frame and frame.hex(),
                 "w": replica.w.numpy().tobytes().hex(),
                 "eta": float(replica.optimizer.eta).hex(),
                 "digest": replica.digest(),

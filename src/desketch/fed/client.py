@@ -56,7 +56,11 @@ class Crew(Protocol):
     """Trains several participants at once, with the same result (to rounding) as one by one."""
 
     def updates(self, w: Tensor, participants: Sequence[Any], t: int) -> tuple[Tensor, list[float]]:
-        """The rows Δ_c(t), (n, d), and the weights."""
+        """The rows Δ_c(t), (n, d), and the weights.
+
+        A crew may also have ``chunks``, the same as an iterator of (members, rows, weights): rows are then encoded as
+        they are made, and no more of them are in memory than were trained together.
+        """
 
 
 def encode_updates(
@@ -94,7 +98,9 @@ def encode_updates(
             good = memory.means(t, good, clients=who) if memory else good
             sent = channel.encode_updates(t, good, clients=who, weights=shares)
         frames |= zip(who, sent, strict=True)
-    return frames, refused
+        del rows, good  # before the next are made: their memory is used again
+    order = [p.client for p in participants]
+    return {c: frames[c] for c in order if c in frames}, {c: refused[c] for c in order if c in refused}
 
 
 def encode_update(
@@ -117,9 +123,12 @@ _Rows = tuple[Sequence[Participant], Tensor, list[float]]
 
 
 def _updates(participants: Sequence[Participant], channel: Channel, w: Tensor, t: int) -> Iterator[_Rows]:
-    """Everybody's update in order: a crew's at once, the others' one by one."""
+    """Everybody's update: a crew's together or in chunks, the others' one by one."""
     for crew, together in groupby(participants, key=lambda p: getattr(p, "crew", None)):
         members = list(together)
+        if crew is not None and hasattr(crew, "chunks"):
+            yield from crew.chunks(w, members, t)
+            continue
         if crew is not None:
             rows, weights = crew.updates(w, members, t)
             yield members, rows, weights

@@ -33,8 +33,17 @@ class Engine(ABC):
         self.model = model
 
     @abstractmethod
+    def chunks(
+        self, w: Tensor, cohort: Sequence[ClientData], work: LocalWork, *, t: int
+    ) -> Iterator[tuple[list[int], Tensor]]:
+        """Places in the cohort, each place once, and the rows Δ_c(t) of those clients."""
+
     def updates(self, w: Tensor, cohort: Sequence[ClientData], work: LocalWork, *, t: int) -> Tensor:
         """The rows Δ_c(t), (n, d), in the cohort's order."""
+        out = w.new_empty(len(cohort), self.model.d)
+        for places, rows in self.chunks(w, cohort, work, t=t):
+            out[places] = rows
+        return out
 
 
 class LoopEngine(Engine):
@@ -44,22 +53,24 @@ class LoopEngine(Engine):
         super().__init__(model)
         self.step, self.visit = step, visit
 
-    def updates(self, w: Tensor, cohort: Sequence[ClientData], work: LocalWork, *, t: int) -> Tensor:
+    def chunks(
+        self, w: Tensor, cohort: Sequence[ClientData], work: LocalWork, *, t: int
+    ) -> Iterator[tuple[list[int], Tensor]]:
         """`local_update` of every client."""
-        rows = [local_update(self.model, w, data, work, t=t, step=self.step, visit=self.visit) for data in cohort]
-        return torch.stack(rows) if rows else w.new_empty(0, self.model.d)
+        for i, data in enumerate(cohort):
+            yield [i], local_update(self.model, w, data, work, t=t, step=self.step, visit=self.visit)[None]
 
 
 class BatchedEngine(Engine):
     """Clients whose batches have one shape are trained together, in chunks that fit the memory bound."""
 
-    def updates(self, w: Tensor, cohort: Sequence[ClientData], work: LocalWork, *, t: int) -> Tensor:
-        """Chunks of `train`, put back in the cohort's order."""
-        out = w.new_empty(len(cohort), self.model.d)
+    def chunks(
+        self, w: Tensor, cohort: Sequence[ClientData], work: LocalWork, *, t: int
+    ) -> Iterator[tuple[list[int], Tensor]]:
+        """As many clients at a time as `train` takes."""
         indices = [batch_indices(work, t=t, client=data.client, examples=len(data.y)) for data in cohort]
         for rows in self._chunks(indices):
-            out[rows] = self.train(w, [cohort[i] for i in rows], torch.stack([indices[i] for i in rows]), work.eta)
-        return out
+            yield rows, self.train(w, [cohort[i] for i in rows], torch.stack([indices[i] for i in rows]), work.eta)
 
     @abstractmethod
     def train(self, w: Tensor, clients: Sequence[ClientData], index: Tensor, eta: float) -> Tensor:

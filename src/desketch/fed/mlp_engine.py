@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from desketch.core.flat import FlatModel
+from desketch.core.vectors import empty_rows
 from desketch.fed.engine import BatchedEngine, gather
 from desketch.fed.local import ClientData
 
@@ -68,7 +69,7 @@ class MlpEngine(BatchedEngine):
 
     def train(self, w: Tensor, clients: Sequence[ClientData], index: Tensor, eta: float) -> Tensor:
         """K steps; ``u`` is the flat memory that the layers' views write to."""
-        u = w.repeat(len(clients), 1)
+        u = empty_rows(len(clients), w).copy_(w)
         views = self.model.unflatten(u)
         layers = [(views[f"{name}.weight"], views.get(f"{name}.bias")) for name in self._linear]
         for step in index.unbind(1):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -29,6 +29,14 @@ class TensorCrew:
         """The engine's rows, in the participants' order."""
         cohort = [participant.data for participant in participants]
         return self.engine.updates(w, cohort, self.work, t=t), [data.weight for data in cohort]
+
+    def chunks(
+        self, w: Tensor, participants: Sequence[TensorClient], t: int
+    ) -> Iterator[tuple[Sequence[TensorClient], Tensor, list[float]]]:
+        """The same as the engine makes them, each with its participants."""
+        cohort = [participant.data for participant in participants]
+        for places, rows in self.engine.chunks(w, cohort, self.work, t=t):
+            yield [participants[i] for i in places], rows, [cohort[i].weight for i in places]
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from typing import Self
 
 from paho.mqtt.client import MQTTMessage
 
+from desketch.errors import InputError
 from desketch.integrations.mqtt.address import SERVER, Address
 from desketch.integrations.mqtt.client import QOS
 from desketch.integrations.mqtt.link import KEEPALIVE, Link
@@ -91,6 +92,8 @@ class MqttCarrier(Carrier):
 
     def send(self, node: int, data: bytes, deadline: float) -> None:
         """Queue an order; it leaves with the next look at what has come."""
+        if not data:
+            raise InputError("an empty order would tell the client that the run is over; send the bytes of an order")
         with self._changed:
             self._queued[node] = data
             self._open[node] = data, deadline

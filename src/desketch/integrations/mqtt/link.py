@@ -4,11 +4,15 @@ A lost connection is made again after a pause that doubles up to a minute, each 
 chance, so that thousands of clients of a restarted broker do not come back in the same second.  What cannot mend
 itself ends the link with an error that says what to do: a refused certificate, a refused name, or another process that
 took this party's place.
+
+One thread reads and writes the socket.  Others put their messages in paho's queue and wake it: two threads that write
+to one socket mix their messages, and one that cannot write all at once would leave the rest until the next ping.
 """
 
 from __future__ import annotations
 
 import random
+import selectors
 import socket
 import ssl
 import threading
@@ -95,6 +99,8 @@ class Link:
         if will is not None:
             client.will_set(will, b"", qos=qos, retain=True)
         client.on_connect, client.on_disconnect, client.on_message = self._on_connect, self._on_disconnect, self._on
+        client.on_socket_register_write = lambda *_: None  # with one set, paho never writes in the thread of a caller
+        self._bell: socket.socket | None = None
         client.on_socket_open, client.on_socket_close, client.on_log = self._on_open, self._on_close, self._on_log
         self._thread = threading.Thread(target=self._run, name=f"mqtt {name}", daemon=True)
 
@@ -130,22 +136,26 @@ class Link:
         if not self.qos and not self.connected:
             return False
         sent = self._client.publish(topic, data, qos=self.qos, retain=retain, properties=properties)
+        self._wake()
         return bool(sent.rc == paho.MQTT_ERR_SUCCESS)
 
     def acknowledge(self, message: paho.MQTTMessage) -> None:
         """Tell the broker that a message has had its effect."""
         if message.qos:
             self._client.ack(message.mid, message.qos)
+            self._wake()
 
     def close(self, *, last: tuple[str, bytes] | None = None) -> None:
         """Say goodbye; ``last`` is a retained message to leave behind."""
         self._closing.set()
         if last is not None and self.connected:
             info = self._client.publish(last[0], last[1], qos=self.qos, retain=True)
+            self._wake()
             with suppress(RuntimeError, ValueError):
                 info.wait_for_publish(5.0)
         with suppress(OSError, ValueError):
             self._client.disconnect()
+        self._wake()
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join(10.0)
         self._standing.clear()
@@ -159,12 +169,20 @@ class Link:
         return found
 
     def _run(self) -> None:
+        bell, rung = socket.socketpair()
+        bell.setblocking(False)
+        rung.setblocking(False)
+        with bell, rung:
+            self._bell = bell
+            self._keep_connected(rung)
+
+    def _keep_connected(self, rung: socket.socket) -> None:
         pause, lost = _FIRST_PAUSE, 0
         while not self._closing.is_set() and self._failed is None:
             started, self._stood = time.monotonic(), False
             try:
                 self._connect()
-                self._client.loop_forever(timeout=self.keepalive / 4)
+                self._move(rung)
             except (OSError, ValueError) as error:
                 self._judge(error)
             self._standing.clear()
@@ -188,6 +206,32 @@ class Link:
             clean_start=not self.qos,
             properties=properties if self.qos else None,
         )
+
+    def _move(self, rung: socket.socket) -> None:
+        """Move bytes until the connection is gone."""
+        client = self._client
+        with selectors.DefaultSelector() as ready:
+            ready.register(rung, selectors.EVENT_READ)
+            while (link := self._socket()) is not None:
+                events = selectors.EVENT_READ | (selectors.EVENT_WRITE if client.want_write() else 0)
+                change = ready.modify if link in ready.get_map() else ready.register
+                change(link, events)
+                left = (
+                    link.pending() if isinstance(link, ssl.SSLSocket) else 0
+                )  # decrypted already: no event tells of it
+                seen = {key.fileobj: mask for key, mask in ready.select(0 if left else self.keepalive / 4)}
+                if rung in seen:
+                    rung.recv(4096)
+                if left or seen.get(link, 0) & selectors.EVENT_READ:
+                    client.loop_read()
+                if seen.get(link, 0) & selectors.EVENT_WRITE:
+                    client.loop_write()
+                client.loop_misc()
+
+    def _wake(self) -> None:
+        if self._bell is not None:
+            with suppress(OSError):  # full: it was woken often enough; closed: nobody is left to wake
+                self._bell.send(b"!")
 
     def _judge(self, error: Exception) -> None:
         """Waiting mends a broker that is away; it mends no certificate."""
