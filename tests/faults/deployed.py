@@ -38,9 +38,9 @@ class Recorded(Attendance):
 class Deployed:
     """The folder of a deployment: ``server`` and ``client-0`` ... in it, logs beside them."""
 
-    def __init__(self, folder, clients, rounds):
+    def __init__(self, folder, clients, rounds, **settings):
         self.folder, self.clients = folder, clients
-        self.config = RunConfig(**SETTINGS, clients=clients, rounds=rounds, out=str(folder / "server"))
+        self.config = RunConfig(**SETTINGS | settings, clients=clients, rounds=rounds, out=str(folder / "server"))
 
     def rows(self):
         path = self.folder / "server" / "metrics.jsonl"

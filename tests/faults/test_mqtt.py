@@ -5,6 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from deployed import Deployed
@@ -14,18 +18,21 @@ from desketch.integrations.mqtt.broker import mosquitto
 from desketch.integrations.mqtt.deploy import MqttPlan, start_broker, start_client, start_server
 from desketch.integrations.processes import Processes, free_port
 
+sys.path[:0] = [str(Path(__file__).parents[1] / "integrations" / "mqtt")]
+
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 
 
 class MqttBed(Deployed):
     """A secure deployment over MQTT under test."""
 
-    def __init__(self, folder, clients, rounds, round_timeout):
-        super().__init__(folder, clients, rounds)
+    def __init__(self, folder, clients, rounds, round_timeout, **settings):
+        super().__init__(folder, clients, rounds, **settings)
         self.plan = MqttPlan(
             folder=folder, config=self.config, port=free_port(), secure=True, round_timeout=round_timeout
         )
         self.plan.write()
+        self.detours = {}  # client -> another port by which it reaches the broker
         self.deployment = Processes(folder)
 
     def start(self):
@@ -38,7 +45,7 @@ class MqttBed(Deployed):
         start_broker(self.deployment, self.plan)
 
     def start_client(self, client):
-        start_client(self.deployment, self.plan, client)
+        start_client(self.deployment, replace(self.plan, port=self.detours.get(client, self.plan.port)), client)
 
     def start_server(self):
         start_server(self.deployment, self.plan)
@@ -68,8 +75,10 @@ def bed(tmp_path):
         pytest.skip(f"run tests/integrations/mqtt/install_mosquitto.sh as root: {error}")
     made = []
 
-    def make(*, clients=2, rounds=4, round_timeout=300.0):
-        made.append(MqttBed(tmp_path, clients, rounds, round_timeout))
+    def make(*, clients=2, rounds=4, round_timeout=300.0, through=None, cut=(), **settings):
+        made.append(MqttBed(tmp_path, clients, rounds, round_timeout, **settings))
+        if through is not None:
+            made[-1].detours = dict.fromkeys(cut, through(made[-1].plan.port))
         made[-1].start()
         made[-1].until_round(1)
         return made[-1]
@@ -126,3 +135,34 @@ def test_rounds_go_on_without_a_client_and_with_it_when_it_is_back(bed):
     participants = run.finish()
     assert (0,) in participants
     assert participants[-1] == (0, 1)
+
+
+@pytest.mark.parametrize(("round_timeout", "cut"), [(300.0, (0, 1)), (10.0, (0,))], ids=["all", "one"])
+def test_the_network_is_cut_for_half_a_minute(bed, round_timeout, cut):
+    from fault_proxy import FaultProxy
+
+    proxies = []
+
+    def through(port):
+        proxies.append(FaultProxy(port, packets=False).__enter__())
+        return proxies[0].port
+
+    try:
+        # without running means: an update whose reply is late is in its client's mean, and in no recorded round
+        run = bed(rounds=12, round_timeout=round_timeout, through=through, cut=cut, client_momentum=0.0)
+        run.hold_in_mid_round(0)
+        proxies[0].silence()
+        os.kill(run.deployment.processes["client 0"].pid, signal.SIGCONT)  # its reply finds no way
+        end = time.monotonic() + 30
+        run.until(lambda: time.monotonic() > end, "the end of the cut")
+        proxies[0].speak()
+        participants = run.finish()
+    finally:
+        for proxy in proxies:
+            proxy.__exit__()
+    if cut == (0, 1):  # the round waited for them
+        assert participants == [(0, 1)] * 12
+    else:
+        assert all(1 in clients for clients in participants)
+        assert (1,) in participants
+        assert participants[-1] == (0, 1)

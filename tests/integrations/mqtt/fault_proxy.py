@@ -17,10 +17,10 @@ PUBLISH = 3
 class FaultProxy:
     """Listens on ``port``; shares are of publishes, each way, by a fixed seed."""
 
-    def __init__(self, upstream, *, lost=0.0, twice=0.0, delayed=0.0, longest=0.5, packets=True, seed=0):
+    def __init__(self, upstream, *, lost=0.0, cut_off=0.0, twice=0.0, delayed=0.0, longest=0.5, packets=True, seed=0):
         self.upstream, self.packets, self.longest = upstream, packets, longest
-        self.lost, self.twice, self.delayed = lost, twice, delayed
-        self.done = {"lost": 0, "twice": 0, "delayed": 0}
+        self.lost, self.cut_off, self.twice, self.delayed = lost, cut_off, twice, delayed
+        self.done = {"lost": 0, "cut_off": 0, "twice": 0, "delayed": 0}
         self._rng = random.Random(seed)
         self._loop = asyncio.new_event_loop()
         self._writers, self._tasks = set(), set()
@@ -114,6 +114,9 @@ class FaultProxy:
             await writer.drain()
 
     def _tamper(self, packet, writer):
+        if self._happens("cut_off"):  # a message that is lost with its connection
+            writer.transport.abort()
+            return
         copies = 1
         if self._happens("twice"):
             copies = 2

@@ -4,12 +4,12 @@ import threading
 
 import pytest
 from fault_proxy import FaultProxy
-from mqtt_bed import CLIENTS, Broker, Counted, Threads, gather, serve, setup, wait_for_nodes
+from mqtt_bed import CLIENTS, SETTINGS, Broker, Counted, Threads, gather, serve, setup, wait_for_nodes
 from paho.mqtt import client as paho
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
 from desketch.errors import RunError
-from desketch.fed import run
+from desketch.fed import Attendance, run
 from desketch.integrations.mqtt import link as links
 from desketch.integrations.mqtt.address import tls_context
 from desketch.integrations.mqtt.client import LastAnswer
@@ -18,8 +18,23 @@ from desketch.integrations.mqtt.link import Link
 from desketch.integrations.mqtt.stamp import Stamps
 
 
-def in_process(rounds):
+class Recorded(Attendance):
+    """Those whom the server says it heard."""
+
+    def __init__(self, heard):
+        object.__setattr__(self, "heard", heard)
+
+    def cohort(self, t, clients):
+        return list(self.heard[t])
+
+    def fates(self, t, cohort):
+        return dict.fromkeys(cohort, "ok")
+
+
+def in_process(rounds, heard=None):
     federation = setup().federation()
+    if heard is not None:
+        federation.attendance = Recorded(heard)
     run(federation, rounds=rounds)
     return federation.digest()
 
@@ -141,7 +156,7 @@ def test_messages_lost_twice_late_and_out_of_order_change_nothing(broker):
         clients = [broker.client(n, party.answer, port=proxy.port) for n, party in enumerate(parties)]
         with Threads(*clients) as threads, broker.carrier() as carrier:
             rows, session = serve(carrier, rounds=8, repeat_after=1.0)
-        assert all(proxy.done.values())
+        assert all(proxy.done[what] for what in ("lost", "twice", "delayed"))
     assert threads.failures == []
     assert [row["clients"] for row in rows] == [[0, 1, 2]] * 8
     assert not any(row["refused"] for row in rows)
@@ -149,6 +164,61 @@ def test_messages_lost_twice_late_and_out_of_order_change_nothing(broker):
     for party in parties:  # every order was worked on once
         orders = [order for order, _ in party.worked]
         assert len(set(orders)) == len(orders)
+
+
+def test_a_silence_longer_than_the_keepalive_and_the_round(broker, monkeypatch):
+    monkeypatch.setitem(SETTINGS, "client_momentum", 0.0)  # a mean would hold the update whose reply is not heard
+    parties = [Counted(client) for client in range(CLIENTS)]
+    with FaultProxy(broker.port) as proxy:
+        silent, tick = threading.Event(), threading.Event()
+
+        def answer(order):
+            reply = parties[2].answer(order)
+            if len(parties[2].worked) == 2:
+                proxy.silence()
+                silent.set()
+            return reply
+
+        clients = [broker.client(n, parties[n].answer) for n in range(2)]
+        clients.append(broker.client(2, answer, port=proxy.port, keepalive=1))
+        with Threads(*clients) as threads, broker.carrier() as carrier:
+
+            def speak_when_it_is_missed():
+                silent.wait(20)
+                while 2 in carrier.nodes():  # until the broker notices, one and a half times the keep-alive
+                    tick.wait(0.05)
+                proxy.speak()
+
+            watch = threading.Thread(target=speak_when_it_is_missed, daemon=True)
+            watch.start()
+            rows, session = serve(carrier, rounds=4, seconds=1.5)
+            watch.join(20)
+    assert threads.failures == []
+    assert rows[1]["clients"] == [0, 1]
+    assert [row["round"] for row in rows] == [1, 2, 3, 4]
+    assert session.digest() == in_process(4, {t: row["clients"] for t, row in enumerate(rows, 1)})
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_a_link_that_loses_its_connection_all_the_time_is_no_duel(broker, monkeypatch, qos):
+    monkeypatch.setattr(links, "_FIRST_PAUSE", 0.02)
+    monkeypatch.setattr(links, "_DUELS", 3)
+    cuts = []
+    with FaultProxy(broker.port) as proxy:
+
+        def answer(order):
+            cuts.append(proxy.cut())
+            return order
+
+        with Threads(broker.client(0, answer, port=proxy.port, qos=qos)) as threads, broker.carrier(qos=qos) as carrier:
+            wait_for_nodes(carrier, 1)
+            for t in range(6):
+                carrier.send(0, bytes([t]), carrier.now() + 20)
+                came = []
+                while bytes([t]) not in came:  # at QoS 1 earlier ones may come twice
+                    came += [arrival.data for arrival in gather(carrier, 1)]
+        assert len(cuts) == 6
+    assert threads.failures == []
 
 
 def test_a_broker_that_dies_and_forgets_everything_costs_no_round(broker):

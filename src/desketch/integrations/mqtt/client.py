@@ -26,7 +26,7 @@ from desketch.integrations.mqtt.traffic import Traffic
 
 __all__ = ["QOS", "Answered", "LastAnswer", "MqttClient"]
 
-QOS = 0  # no acknowledgement of each message; what is lost is asked for again
+QOS = 0  # fewer bytes than QoS 1 at every loss that was measured, and no collapse at 20 %: docs/mqtt.md
 _LOOK_SECONDS = 1.0  # how often a waiting client looks whether it was told to stop
 
 

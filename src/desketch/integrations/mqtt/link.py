@@ -1,7 +1,8 @@
 """Link: one party's connection to its broker, kept for as long as the party lives.
 
 A lost connection is made again after a pause that doubles up to a minute, each time half to one and a half of it by
-chance, so that thousands of clients of a restarted broker do not come back in the same second.  What cannot mend
+chance, so that thousands of clients of a restarted broker do not come back in the same second; one that brought a
+message, or lasted, was worth its while, and the next pause is short again.  What cannot mend
 itself ends the link with an error that says what to do: a refused certificate, a refused name, or another process that
 took this party's place.
 
@@ -179,14 +180,14 @@ class Link:
     def _keep_connected(self, rung: socket.socket) -> None:
         pause, lost = _FIRST_PAUSE, 0
         while not self._closing.is_set() and self._failed is None:
-            started, self._stood = time.monotonic(), False
+            started, self._stood, self._brought = time.monotonic(), False, False
             try:
                 self._connect()
                 self._move(rung)
             except (OSError, ValueError) as error:
                 self._judge(error)
             self._standing.clear()
-            if time.monotonic() - started > 2 * _LONGEST_PAUSE:
+            if self._brought or time.monotonic() - started > 2 * _LONGEST_PAUSE:
                 pause, lost = _FIRST_PAUSE, 0
             lost += self._stood
             if lost >= _DUELS and not self._closing.is_set():
@@ -278,6 +279,7 @@ class Link:
         )
 
     def _on(self, client: Any, data: Any, message: paho.MQTTMessage) -> None:
+        self._brought = self._brought or not message.retain  # what the broker kept says nothing of the connection
         self._receive(message)
 
     def _on_open(self, client: Any, data: Any, link: socket.socket) -> None:
