@@ -112,6 +112,25 @@ def test_the_key_opens_no_topics_of_others(bed, node):
             wait_for(carrier, [CLIENT])
 
 
+def test_an_order_that_is_older_than_the_newest_is_dropped(bed, node):
+    tab, address = bed
+    with MqttCarrier(address, clients=3) as carrier, Party(node, tab):
+        wait_for(carrier, [CLIENT])
+        sent = [
+            (b"ab", 65535, b"x"),
+            (b"ab", 65534, b"old"),
+            (b"ab", 65535, b"twice"),
+            (b"ab", 1, b"y"),
+            (b"cd", 0, b"z"),
+        ]
+        for process, serial, order in sent:  # serials begin anew after 65535, and with another process of the server
+            carrier.link.publish(f"d/{CLIENT}/o", process + serial.to_bytes(2, "little") + order)
+        came, end = [], carrier.now() + 20
+        while len(came) < 3 and carrier.now() < end:
+            came += [arrival.data for arrival in carrier.arrivals(0.2)]
+        assert came == [b"x", b"y", b"z"]
+
+
 def test_garbage_ends_the_party_and_nothing_is_sent(bed, node):
     tab, address = bed
     with MqttCarrier(address, clients=3) as carrier, Party(node, tab) as party:

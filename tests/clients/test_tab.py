@@ -7,10 +7,19 @@ import re
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 
 pytest.importorskip("paho.mqtt")
+
+from desketch.integrations.mqtt.broker import Tab
+from desketch.integrations.mqtt.carrier import MqttCarrier
+from desketch.integrations.mqtt.deploy import MqttPlan, start_broker
+from desketch.integrations.mqtt.web import page_server
+from desketch.integrations.processes import Processes, free_port
+from desketch.session.protocol import Order, Reply, half
+from desketch.tasks import RunConfig, prepare
 
 PHONE = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
 
@@ -86,3 +95,46 @@ def test_a_tab_trains_with_two_processes_leaves_comes_back_and_holds_the_servers
     assert losses[-1]["round"] == 200
     sent, received = state(browser, "sent"), state(browser, "received")
     assert sent + received < 0.05 * 8 * state(browser, "d") * state(browser, "updates")
+
+
+@pytest.fixture
+def alone(mosquitto, tmp_path):
+    """A broker, the page of client 0, and a server's carrier: nobody else."""
+    config = RunConfig(task="digits", model="softmax", clients=1, rounds=5)
+    plan = MqttPlan(folder=tmp_path, config=config, port=free_port(), tab=Tab(0))
+    plan.write()
+    with Processes(tmp_path) as processes:
+        start_broker(processes, plan)
+        with page_server(config, plan.tab) as page, MqttCarrier(plan.address, clients=1) as carrier:
+            yield config, page, carrier
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda order: b"\xde" + bytes(40), "version: got 0, this side reads 2"),
+        (lambda order: replace(order, checkpoint=order.checkpoint[:-8]).pack(), "it is of another model or run"),
+        (lambda order: replace(order, d=order.d + 1).pack(), "the order and the agreement differ"),
+    ],
+    ids=["garbage", "checkpoint", "d"],
+)
+def test_a_page_says_what_is_wrong_and_leaves(browser, alone, spoil, words):
+    config, page, carrier = alone
+    setup = prepare(config)
+    agreement = setup.agreement()
+    replica = agreement.replica(setup.model.flatten(), agreement.channel())
+    facts = {"run": agreement.run, "d": agreement.d, "t": 1, "since": 0, "upto": 0, "digest": half(replica.digest())}
+    order = Order(**facts, agreement=agreement.to_json(), checkpoint=replica.checkpoint())
+
+    browser.open("about:blank")
+    browser.open(page.url)
+    wait(lambda: carrier.arrivals(0.1) or carrier.nodes() == [0])
+    carrier.send(0, spoil(order), carrier.now() + 30)
+    came = []
+    wait(lambda: came.extend(carrier.arrivals(0.1)) or carrier.nodes() == [])
+    assert [Reply.unpack(arrival.data).frame for arrival in came] in ([], [None])
+    wait(lambda: state(browser, "phase") == "stopped")
+    shown = browser.evaluate("document.getElementById('status').textContent")
+    assert words in shown
+    assert browser.evaluate("document.getElementById('status').className") == "bad"

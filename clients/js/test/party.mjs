@@ -20,5 +20,5 @@ for await (const line of createInterface({ input: process.stdin })) {
   }
   const reply = session.answer(bytes(line));
   const { replica, loss } = session.client ?? {};
-  process.stdout.write(JSON.stringify({ reply: hex(reply), digest: replica?.digest(), version: replica?.version, loss }) + "\n");
+  process.stdout.write(JSON.stringify({ reply: hex(reply), digest: replica?.digest(), version: replica?.version, loss, trouble: session.trouble }) + "\n");
 }
