@@ -12,12 +12,15 @@ from statistics import mean
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from desketch.fed import run
 from desketch.fed.iterates import make_average
 from desketch.fed.rounds import Observer, RoundRecord
 from desketch.tasks import prepare
 from desketch.tasks.config import RunConfig
+from desketch.tasks.federation import Setup
+from desketch.tasks.parties import ConfiguredTrainer
 from mqtt_links import SIGN, results, write
 from thin_wire import SETTINGS
 
@@ -26,39 +29,56 @@ AVERAGES, SEEDS = (1, 3, 10), (0, 1, 2)
 CASES = [(compression, beta) for compression in (30.0, 60.0, 120.0, 240.0) for beta in (0.8, 0.0)]
 
 
-def accuracies(compression: float, beta: float, seed: int, data: str) -> dict[int, list[float]]:
-    """Average -> validation accuracy after each round, of one run."""
-    settings: dict[str, Any] = {
-        **SETTINGS,
-        **SIGN,
-        "rounds": ROUNDS,
-        "validation": VALIDATION,
-        "evaluate_every": ROUNDS,
-    }
-    setup = prepare(
-        RunConfig(task=data, **settings | {"compression": compression, "client_momentum": beta, "seed": seed})
-    )
-    federation, task = setup.federation(), setup.task
-    averages = {n: make_average(n) for n in AVERAGES}
-    found: dict[int, list[float]] = {n: [] for n in AVERAGES}
+class Followed:
+    """Validation accuracy after each round, for every average."""
+
+    def __init__(self, setup: Setup) -> None:
+        self._setup = setup
+        self._averages = {n: make_average(n) for n in AVERAGES}
+        self.found: dict[int, list[float]] = {n: [] for n in AVERAGES}
+
+    def add(self, w: Tensor) -> None:
+        """Take in w^t."""
+        task = self._setup.task
+        for n, average in self._averages.items():
+            average.add(w)
+            metrics = task.goal.evaluate(self._setup.model, average.of(w), task.x_val, task.y_val)
+            self.found[n].append(round(metrics["accuracy"], 4))
+
+
+def prepared(seed: int, data: str, **settings: Any) -> Setup:
+    """The thin-wire federation with a validation set."""
+    common: dict[str, Any] = {"rounds": ROUNDS, "validation": VALIDATION, "evaluate_every": ROUNDS, "seed": seed}
+    return prepare(RunConfig(task=data, **{**SETTINGS, **SIGN, **common, **settings}))
+
+
+def together(seed: int, data: str, compression: float, beta: float) -> dict[int, list[float]]:
+    """One run of all clients."""
+    setup = prepared(seed, data, compression=compression, client_momentum=beta)
+    federation, followed = setup.federation(), Followed(setup)
 
     class Watch(Observer):
         def on_round(self, record: RoundRecord) -> None:
-            w = federation.server.replica.w
-            for n, average in averages.items():
-                average.add(w)
-                metrics = task.goal.evaluate(setup.model, average.of(w), task.x_val, task.y_val)
-                found[n].append(round(metrics["accuracy"], 4))
+            followed.add(federation.server.replica.w)
 
     run(federation, rounds=ROUNDS, observer=Watch())
-    return found
+    return followed.found
 
 
-def case(compression: float, beta: float, data: str) -> dict[str, Any]:
+def alone(seed: int, data: str) -> dict[int, list[float]]:
+    """Client 0 and nobody else: the same steps on its own data, and no bytes."""
+    setup = prepared(seed, data)
+    participant, w, followed = ConfiguredTrainer(setup, 0).participant, setup.model.flatten(), Followed(setup)
+    for t in range(1, ROUNDS + 1):
+        w = w + participant.update(w, t)[0]
+        followed.add(w)
+    return followed.found
+
+
+def means(runs: list[dict[int, list[float]]]) -> dict[str, Any]:
     """The means over the seeds."""
-    runs = [accuracies(compression, beta, seed, data) for seed in SEEDS]
-    means = {str(n): [round(mean(at), 4) for at in zip(*(one[n] for one in runs), strict=True)] for n in AVERAGES}
-    return {"compression": compression, "client_momentum": beta, "seeds": len(SEEDS), "averages": means}
+    by = {str(n): [round(mean(at), 4) for at in zip(*(one[n] for one in runs), strict=True)] for n in AVERAGES}
+    return {"seeds": len(runs), "averages": by}
 
 
 def main() -> None:
@@ -69,13 +89,19 @@ def main() -> None:
     torch.set_num_threads(1)
     for compression, beta in CASES:
         name = f"{compression:g}x, client momentum {beta:g}"
-        if name in results().get("search", {}):
-            continue
-        outcome = case(compression, beta, args.data)
-        document = results()
-        document.setdefault("search", {})[name] = outcome
-        write(document)
-        print(name, outcome, flush=True)
+        if name not in results().get("search", {}):
+            runs = [together(seed, args.data, compression, beta) for seed in SEEDS]
+            keep(name, {"compression": compression, "client_momentum": beta, **means(runs)})
+    if "alone" not in results()["search"]:
+        keep("alone", means([alone(seed, args.data) for seed in SEEDS]))
+
+
+def keep(name: str, outcome: dict[str, Any]) -> None:
+    """Add a case to the document."""
+    document = results()
+    document.setdefault("search", {})[name] = outcome
+    write(document)
+    print(name, outcome, flush=True)
 
 
 if __name__ == "__main__":

@@ -101,10 +101,12 @@ def momentum(result: dict[str, Any]) -> str:
     ]
     for case in result["search"].values():
         by = {n: _first(case["averages"][n]) for n in ("1", "3", "10")}
-        lines.append(
-            f"| {case['compression']:g} | {case['client_momentum']:g} | {by['1']} | {by['3']} | {by['10']} "
-            f"| {case['averages']['1'][7]:.1%} |"
+        what = (
+            f"{case['compression']:g} | {case['client_momentum']:g}"
+            if "compression" in case
+            else "one client alone | -"
         )
+        lines.append(f"| {what} | {by['1']} | {by['3']} | {by['10']} | {case['averages']['1'][7]:.1%} |")
     return "\n".join(lines)
 
 
@@ -116,9 +118,11 @@ def _first(accuracies: list[float]) -> str:
 def clock(result: dict[str, Any]) -> str:
     """The thin links in one sentence."""
     plain, thin = result["cells"]["100 kbit/s"], result["cells"]["10 kbit/s"]
+    alone = sorted(_first(of) for of in result["search"]["alone"]["averages"].values())
     return (
         f"Over MQTT the same federation has {TARGET:.0%} after {plain['seconds']:.0f} s at 100 kbit/s "
         f"({plain['interface_bytes'] / 1e6:.2f} MB at the broker's interface, TLS and all) and after "
         f"{thin['seconds']:.0f} s at 10 kbit/s ({thin['interface_bytes'] / 1e6:.2f} MB, b = {thin['b']}), with "
-        "settings for short runs ([MQTT](docs/mqtt.md))."
+        f"settings for short runs; that is {plain['rounds']} and {thin['rounds']} rounds, where one client alone, with "
+        f"no bytes, takes {alone[0]} to {alone[-1]} on validation data ([MQTT](docs/mqtt.md))."
     )
