@@ -44,7 +44,7 @@ function showDigest({ digest, equal, round }: State): void {
 
 /** Inner markup of the chart; all of it numbers made here. */
 function curve(points: State["losses"], rounds: number): string {
-  if (points.length === 0) return `<text x="180" y="100" text-anchor="middle">the first round is under way</text>`;
+  if (points.length === 0) return `<text x="180" y="100" text-anchor="middle">no round yet</text>`;
   const [left, right, top, bottom] = [38, 354, 18, 172];
   const most = Math.max(...points.map(({ loss }) => loss), 1e-9);
   const x = (round: number): string => (left + ((right - left) * round) / Math.max(rounds, 1)).toFixed(1);
