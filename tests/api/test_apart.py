@@ -42,7 +42,8 @@ def mosquitto():
 def test_a_run_apart_is_the_run_of_federate(mosquitto, tmp_path):
     from mqtt_bed import Broker
 
-    whole = ds.federate(model(), [data(0), data(1)], rounds=4, wire=ds.Wire(compression=2), **WORK)
+    parties = [data(0), data(1)]
+    whole = ds.federate(model(), parties, rounds=4, wire=ds.Wire(compression=2), client_momentum=0.8, **WORK)
     joined = {}
     with Broker(tmp_path, secure=True, clients=2) as made:
 
@@ -59,6 +60,7 @@ def test_a_run_apart_is_the_run_of_federate(mosquitto, tmp_path):
             clients=2,
             rounds=4,
             wire=ds.Wire(compression=2),
+            client_momentum=0.8,
             credentials=made.credentials("server"),
             evaluate=lambda module: {"norm": float(module.weight.detach().norm())},
         )

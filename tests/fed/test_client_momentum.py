@@ -164,6 +164,8 @@ def test_noise_hides_the_number_too() -> None:
     ("facts", "expected"),
     [
         ({}, BETA),
+        ({"local_steps": 6}, 0.0),
+        ({"local_steps": None}, 0.0),
         ({"fraction": 0.5}, 0.0),
         ({"plain": False}, 0.0),
         ({"topology": True}, 0.0),
@@ -174,7 +176,7 @@ def test_noise_hides_the_number_too() -> None:
     ],
 )
 def test_auto_follows_what_everybody_knows(facts: dict[str, Any], expected: float) -> None:
-    assert client_beta("auto", **facts) == expected
+    assert client_beta("auto", **({"local_steps": 5} | facts)) == expected
 
 
 def test_what_cannot_be_had_is_refused(build: Any) -> None:

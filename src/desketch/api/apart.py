@@ -92,7 +92,7 @@ def serve(
         server_optimizer: sgd, momentum, nesterov, adam or amsgrad.
         eta_global: the server's step size, or "auto".
         momentum: beta of the server optimiser.
-        client_momentum: as in `federate`; "auto" takes clients for plain ones.
+        client_momentum: as in `federate`; "auto" is none, since the server does not know the clients' work.
         average: evaluate and return the mean of the last n rounds' weights.
         fraction: the share of the clients asked in a round.
         robust: how updates are averaged when some clients may lie.
@@ -118,7 +118,7 @@ def serve(
         optimizer=server_optimizer,
         eta_global=eta_global,
         beta=momentum,
-        client_momentum=client_beta(client_momentum, fraction=fraction, plain=True, privacy=privacy),
+        client_momentum=client_beta(client_momentum, fraction=fraction, privacy=privacy),
         robust=None if robust is None else parse_rule(robust).spec,
         rounds=rounds if promise else None,
     )

@@ -166,7 +166,13 @@ class Parties:
     def client_beta(self) -> float:
         """The beta of the clients' running means, 0 for none."""
         s = self.settings
-        return client_beta(s.client_momentum, fraction=s.fraction, plain=self._plain, privacy=s.privacy)
+        return client_beta(
+            s.client_momentum,
+            local_steps=s.local_steps,
+            fraction=s.fraction,
+            plain=self._plain,
+            privacy=s.privacy,
+        )
 
     @property
     def _plain(self) -> bool:

@@ -79,7 +79,7 @@ def federate(
         eta_global: the server's step size, or "auto".
         momentum: beta of the server optimiser.
         client_momentum: clients send the running mean of their updates with this beta, in (0, 1); 0 for each update as
-            it is; "auto": 0.8 where all clients are asked in every round and take plain gradient steps.
+            it is; "auto": 0.8 where all clients are asked in every round and take at most 5 plain gradient steps.
         average: evaluate and return the mean of the last n rounds' weights; "all" for all, 1 for the last alone.
         fraction: the share of the clients asked in a round.
         statistics: "local" lets every client keep its own running statistics (BatchNorm); metrics are then means over

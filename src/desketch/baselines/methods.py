@@ -157,7 +157,7 @@ _ALL = (
                  eta_global=(0.3, 0.1))),
     Method("desketch", "SRHT sketch, one bit, automatic step, client momentum (this project)", _desketch,
            _grid(b=(424, 848), codec=("sign1",), eta_local=(0.2, 0.1), optimizer=("momentum",), eta_global=("auto",),
-                 client_momentum=("auto",)),
+                 client_momentum=(0.8,)),
            default=_one(b=4096, codec="sign1", eta_local=0.1, optimizer="momentum", eta_global="auto",
                         client_momentum="auto"), average=10),
 )  # fmt: skip

@@ -202,7 +202,7 @@ def _federation(
         raise InputError(f"{method.name} sends nothing: it has no federation")
     model = engine.model
     work = LocalWork(steps=problem.local_steps, eta=setting["eta_local"], batch=problem.batch, seed=seed)
-    beta = client_beta(setting.get("client_momentum", 0.0), fraction=problem.fraction)
+    beta = client_beta(setting.get("client_momentum", 0.0), local_steps=problem.local_steps, fraction=problem.fraction)
     wiring = Wiring(
         shapes=tuple(model.shapes),
         d=model.d,

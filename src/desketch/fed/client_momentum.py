@@ -34,6 +34,7 @@ __all__ = ["BETA", "ClientMomentum", "along_last_step", "client_beta"]
 
 BETA = 0.8
 LEAST_FRACTION = 1.0  # of the clients asked in a round, for ``auto`` to take the mean
+MOST_STEPS = 5  # K: an update of more steps has averaged its batches itself
 
 
 @dataclass
@@ -90,6 +91,7 @@ def along_last_step(rows: Tensor, s: Tensor | None, *, b: int) -> list[float]:
 def client_beta(
     setting: float | Literal["auto"],
     *,
+    local_steps: int | None = None,
     fraction: float = 1.0,
     plain: bool = True,
     privacy: PrivacySettings | None = None,
@@ -97,16 +99,18 @@ def client_beta(
 ) -> float:
     """The beta of a run, 0 for none: what was set, or by what every party knows.
 
-    ``auto`` is `BETA` where all clients are asked in every round and take ``plain`` gradient steps.  It is none under
-    privacy, where it measured worse, and, as a precaution, under partial participation (a mean over rounds long past)
-    and where the local optimiser averages itself (Adam) or is not known; docs/training.md says what was measured.
+    ``auto`` is `BETA` where all clients are asked in every round and take few (`MOST_STEPS`) ``plain`` gradient steps.
+    It is none with more ``local_steps`` and under privacy, where it measured no better or worse, and, as a precaution,
+    under partial participation (a mean over rounds long past) and where the local work is not known or averages itself
+    (Adam); docs/training.md says what was measured.
     Where the mean cannot be formed ``auto`` is none and a number is refused.
     """
     if setting != "auto" and not (isinstance(setting, int | float) and 0 <= setting < 1):
         raise ConfigError(f"client_momentum: got {setting!r}, expected auto or a number in [0, 1); 0 is off")
     obstacle = _obstacle(privacy, topology)
     if setting == "auto":
-        better = fraction >= LEAST_FRACTION and plain and privacy is None and not topology
+        noisy = plain and local_steps is not None and local_steps <= MOST_STEPS
+        better = noisy and fraction >= LEAST_FRACTION and privacy is None and not topology
         return BETA if better else 0.0
     if setting and obstacle:
         raise ConfigError(f"client_momentum {setting:g}: {obstacle}; set it to 0 or auto")

@@ -142,7 +142,7 @@ class RunConfig(_Strict):
     client_momentum: float | Literal["auto"] = Field(
         "auto",
         description="clients send the running mean of their updates with this beta; 0: each update as it is; auto: 0.8 "
-        "where all clients are asked, without dp and topology",
+        "with at most 5 local steps where all clients are asked, without dp and topology",
     )
     average: int | Literal["all", "local"] = Field(
         10,
@@ -314,6 +314,7 @@ class RunConfig(_Strict):
 
         return client_beta(
             self.client_momentum,
+            local_steps=self.local_steps,
             fraction=self.fraction,
             privacy=self.dp.settings if self.dp else None,
             topology=self.topology is not None,
