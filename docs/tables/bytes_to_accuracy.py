@@ -37,8 +37,7 @@ def savings(result: dict[str, Any]) -> str:
         if times:
             rows = {row["method"]: row for row in part["methods"]}
             peer, ours = rows["fedavgm"], rows["desketch"]
-            earlier = " (earlier code)" if "earlier" in ours else ""
-            lines.append(f"| {what}{earlier} | {_cost(peer)} | {_cost(ours)} | {_times(times)} |")
+            lines.append(f"| {what}{_caveat(ours)} | {_cost(peer)} | {_cost(ours)} | {_times(times)} |")
     return "\n".join(lines).format(result["parts"]["headline"]["target"]) + f"\n\n{_closest(result)}"
 
 
@@ -52,6 +51,14 @@ def _closest(result: dict[str, Any]) -> str:
             nearest = min(times, key=lambda other: times[other]["mean"])
             found.append(f"{nearest} needs {times[nearest]['mean']:.1f} times the bytes of desketch ({what})")
     return f"The closest other methods: {'; '.join(found)}." if found else ""
+
+
+def _caveat(row: dict[str, Any]) -> str:
+    """What a row was measured with, where that is not today's code and matters."""
+    if "earlier" in row:
+        return " (earlier code)"
+    small = row.get("bytes") and row["bytes"] / row["rounds"] < 1e5  # headers matter
+    return " (full frames)" if small and row.get("frames") != "short" else ""
 
 
 def _cost(row: dict[str, Any]) -> str:
@@ -79,10 +86,9 @@ def methods(result: dict[str, Any], name: str) -> str:
     ]
     for row in sorted(part["methods"], key=_place, reverse=True):
         times = part["times_fewer_bytes"].get(row["method"])
-        earlier = " (earlier code)" if "earlier" in row else ""
         rounds = "-" if row["rounds"] is None else f"{row['rounds']:g}"
         lines.append(
-            f"| {row['method']}{earlier} | {_kilobytes(row)} | {rounds} | {row['reached']}/{row['seeds']} "
+            f"| {row['method']}{_caveat(row)} | {_kilobytes(row)} | {rounds} | {row['reached']}/{row['seeds']} "
             f"| {_setting(row)} | {_times(times) if times else ''} |"
         )
     return "\n".join(lines)
@@ -95,8 +101,7 @@ def _place(row: dict[str, Any]) -> float:
 
 def _mark_rows(what: str, part: dict[str, Any], fewer: float, slower: float | None, best: float | None) -> list[str]:
     rows = {row["method"]: row for row in part["methods"]}
-    if "earlier" in rows.get("desketch", {}):
-        what += " (earlier code)"
+    what += _caveat(rows.get("desketch", {}))
     if "desketch" not in rows or not part["times_fewer_bytes"].get("fedavgm"):
         return []
     seeds = f"{rows['desketch']['reached']}/{rows['desketch']['seeds']}"
