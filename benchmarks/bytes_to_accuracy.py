@@ -29,9 +29,7 @@ from desketch.tasks import Task, load_task
 ROOT = Path(__file__).resolve().parent.parent
 RESULT = ROOT / "benchmarks" / "results" / "bytes_to_accuracy.json"
 TARGET = 0.84
-FRAMES = (
-    "short"  # how a row's messages are framed; a row without it was counted in full frames, 20 bytes more each
-)
+FRAMES = "short"  # how a row's messages are framed; a row without it was counted in full frames, 20 bytes more each
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,11 +27,11 @@ class _Descent(Engine):
     def __init__(self, objective):
         self.objective = objective
 
-    def updates(self, w, cohort, work, *, t):
+    def chunks(self, w, cohort, work, *, t):
         U = np.broadcast_to(w.double().numpy(), (N, 1, D))
         for _ in range(work.steps):
             U = U - work.eta * self.objective.gradients(U)
-        return torch.from_numpy(U[[c.client for c in cohort], 0]).float() - w
+        yield list(range(len(cohort))), torch.from_numpy(U[[c.client for c in cohort], 0]).float() - w
 
 
 def _gap(kind, objective, seed, **options):

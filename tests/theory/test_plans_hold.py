@@ -28,13 +28,13 @@ HETEROGENEITY, TARGETS, LOCAL_STEPS = (0.0, 1.0, 10.0), (1e-2, 1e-4), (1, 5)
 class Quadratics(Engine):
     """The K steps of least-squares clients as matrix products; `LoopEngine` computes the same by autograd."""
 
-    def updates(self, w, cohort, work, *, t):
+    def chunks(self, w, cohort, work, *, t):
         x, y = torch.stack([c.x for c in cohort]), torch.stack([c.y for c in cohort])
         u = w.expand(len(cohort), -1)
         for _ in range(work.steps):
             residual = torch.einsum("cij,cj->ci", x, u) - y
             u = u - work.eta * torch.einsum("cij,ci->cj", x, residual) / y.shape[1]
-        return u - w
+        yield list(range(len(cohort))), u - w
 
 
 @dataclass(frozen=True)
