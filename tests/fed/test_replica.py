@@ -127,3 +127,12 @@ def test_a_last_round_without_an_update_counts(build: Build) -> None:
     replica = _fresh(f)
     replica.catch_up(f.server.log.package(0, f.server.replica.checkpoint))
     assert replica.version == f.t == 3
+
+
+def test_a_checkpoint_that_is_sent_is_packed_once():
+    log, packed = ReplicaLog(d=4), []
+    for t in range(1, 40):
+        log.append(t, bytes(100))
+    package = log.package(0, lambda: packed.append(1) or bytes(50))
+    assert package.checkpoint == bytes(50)
+    assert packed == [1]

@@ -12,6 +12,7 @@ import hashlib
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import accumulate
 from typing import Any
 
@@ -188,11 +189,12 @@ class ReplicaLog:
 
     def package(self, version: int, checkpoint: Callable[[], bytes]) -> CatchUp:
         """What a replica at ``version`` needs, whichever is smaller."""
-        if self._prefers_log(version, lambda: len(checkpoint())):
+        made = cache(checkpoint)  # measured, then sent: packed once
+        if self._prefers_log(version, lambda: len(made())):
             first = bisect_right(self._rounds, version)
             missed = tuple(zip(self._rounds[first:], self._frames[first:], strict=True))
             return CatchUp(version, self._upto, missed)
-        return CatchUp(version, self._upto, checkpoint=checkpoint())
+        return CatchUp(version, self._upto, checkpoint=made())
 
     def package_size(self, version: int, checkpoint_size: Callable[[], int]) -> int:
         """The bytes of `package`, without making it."""
