@@ -146,7 +146,6 @@ NB_MODULE(_kernels, m) {
   m.def("variable", &variable, "A variable of the environment, or None.");
   m.def("rotate", &rotate, "y = Q x, or Q^T x, row by row.");
   m.def("long_result", &long_result, "Uninitialised bytes whose memory is used again.");
-  m.def("keep_long", &keep_long, "Keep at most so many bytes of such memory; returns what the most was.");
   m.def("fail_allocation", &fail_allocation, "Let the n-th allocation from now fail: for tests.");
   nb::class_<Plan>(m, "Plan")
       .def(nb::init<const std::string&, nb::bytes, const std::string&, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, double>(),

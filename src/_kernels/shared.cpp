@@ -68,7 +68,7 @@ void* allocate(size_t alignment, size_t bytes) {
 
 namespace {
 constexpr size_t kPage = size_t(1) << 21;
-size_t most_kept = size_t(256) << 20;
+constexpr size_t most_kept = size_t(256) << 20;
 struct Long { void* data; size_t bytes; };
 std::mutex long_guard;
 Long kept[4] = {};  // the latest first
@@ -104,18 +104,6 @@ void give_long(void* data, size_t bytes) noexcept {
     if (!next.data) return;
   }
   std::free(next.data);
-}
-
-size_t keep_long(size_t bytes) {
-  const std::lock_guard<std::mutex> lock(long_guard);
-  const size_t before = most_kept;
-  most_kept = bytes;
-  size_t total = 0;
-  for (Long& one : kept) {
-    if (total + one.bytes > most_kept) std::free(one.data), one = {};
-    total += one.bytes;
-  }
-  return before;
 }
 
 }  // namespace desketch

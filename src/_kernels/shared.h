@@ -24,9 +24,6 @@ void* allocate(size_t alignment, size_t bytes);
 void* take_long(size_t bytes);
 void give_long(void* data, size_t bytes) noexcept;
 
-// Keep at most so many bytes from now on, and give the others back to the system; returns what the most was.
-size_t keep_long(size_t bytes);
-
 // Let the n-th call of allocate from now fail (0: none), to see in tests what becomes of it; returns what was left of the
 // last such order.
 size_t fail_allocation(size_t n);

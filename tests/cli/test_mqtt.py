@@ -34,6 +34,8 @@ def said(capsys, monkeypatch, *arguments):
         (["join", "mqtt://127.0.0.1", "--client", "40"], "client 40 of a run with 20"),
         (["serve", "mqtts://h"], "asks for credentials"),
         (["deploy", "x", "--engine", "smoke"], "--engine is flower or mqtt"),
+        (["deploy", "x", "--json", "rounds.json"], "use it with --try 3"),
+        (["deploy", "--try", "2", "--clients", "5"], "leave --clients 5 out"),
         (["deploy", "x", "--web-port", "8080"], "use them with --engine mqtt"),
         (["deploy", "x", "--web", "--try", "2"], "use them with --engine mqtt"),
         (["deploy", "x", "--engine", "mqtt", "--web"], "use it with --try 2"),

@@ -54,6 +54,10 @@ def deploy(
         raise InputError("--web is a tab of a run on this machine; use it with --try 2 (--web-port adds a listener)")
     if folder is None and nodes is None:
         raise InputError("name a folder to write the deployment to, or use --try 3 to see it run on this machine")
+    if json_to is not None and nodes is None:
+        raise InputError("--json writes the rounds of a run on this machine; use it with --try 3")
+    if clients is not None and nodes is not None:
+        raise InputError(f"--try {nodes} says how many clients there are; leave --clients {clients} out")
     if nodes is not None and host != "127.0.0.1":
         raise InputError(f"--try stays on loopback, got --host {host}; leave the host out")
     small = {"rounds": 200 if web else 10, "model": "mlp:64"} if nodes is not None and config is None else {}

@@ -9,8 +9,7 @@ or ``reference`` (``DESKETCH_PURE=1``, which leaves the kernels out of a build, 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from math import prod
 from pathlib import Path
@@ -36,7 +35,6 @@ __all__ = [
     "empty",
     "isa",
     "isas",
-    "keeping",
     "plan",
     "rotate",
     "thread_limit",
@@ -115,19 +113,6 @@ def empty(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     kind = np.dtype(dtype)
     size = prod(shape) * kind.itemsize
     return np.empty(shape, kind) if size < LONG else _kernels.long_result(size).view(kind).reshape(shape)
-
-
-@contextmanager
-def keeping(size: int) -> Iterator[None]:
-    """Inside, as many bytes of long results as this are kept for the next one; afterwards no more than before."""
-    before = _kernels.keep_long(1 << 28) if _kernels else 0
-    if _kernels:
-        _kernels.keep_long(max(before, size))
-    try:
-        yield
-    finally:
-        if _kernels:
-            _kernels.keep_long(before)
 
 
 def thread_limit() -> int:
