@@ -1124,7 +1124,9 @@ var LONG_CHECK = 8;
 var WEIGHT = 4;
 var LONG_FROM = 4096;
 function encodeShort(values, expected, weight, agreed, random, extra = []) {
-  const payload = payloadOf({ values, extra }, expected, random);
+  return packShort(expected, weight, agreed, payloadOf({ values, extra }, expected, random));
+}
+function packShort(expected, weight, agreed, payload) {
   const weighed = Math.fround(weight) === Math.fround(agreed) ? [] : weightBytes(weight);
   const long = payload.length >= LONG_FROM ? LONG_CHECK : 0;
   const flag = FLAG | long | (weighed.length > 0 ? WEIGHT | weighed.length - 1 : 0);
@@ -1348,15 +1350,8 @@ var Client = class {
     this.replica = replica;
     this.settings = settings;
     if (settings.beta) this.memory = new ClientMomentum(settings.beta);
-    const { network, examples } = settings;
-    const d = dimension(network);
+    const { d } = settings.participant;
     if (d !== replica.wire.d) throw new Refused("d", `d: the model has ${d} parameters, the run ${replica.wire.d}`);
-    const [inputs] = network.widths;
-    const classes = network.widths[network.widths.length - 1];
-    const n = examples.y.length;
-    if (n === 0 || examples.x.length !== n * inputs || examples.y.some((y) => y >= classes)) {
-      throw new RangeError(`examples must have ${inputs} numbers each and one of ${classes} classes`);
-    }
   }
   replica;
   settings;
@@ -1370,8 +1365,7 @@ var Client = class {
     const { replica, settings } = this;
     if (replica.broken !== void 0) throw new Refused("replica", `replica: ${replica.broken}; nothing is sent`);
     const t = replica.version + 1;
-    const own = settings.own.foldIn("round", t);
-    const { delta, loss: loss2 } = localUpdate(settings.network, replica.w, settings.examples, settings.work, own);
+    const { delta, weight, loss: loss2 } = settings.participant.update(replica.w, t);
     if (!delta.every(Number.isFinite)) {
       throw new Refused("update", `update: local steps of round ${t} gave numbers that are not finite; nothing is sent`);
     }
@@ -1380,7 +1374,6 @@ var Client = class {
     const header = { ...headerOf(replica.wire, t), kind: "update", codec: settings.up };
     const extra = replica.wire.extra ? [this.alongLastStep(delta)] : [];
     const sketch = replica.sketchAt(t).sketch(this.memory?.mean(t, delta) ?? delta);
-    const weight = settings.weight ?? settings.examples.y.length;
     if (!short) return encode(sketch, header, weight, settings.random, extra);
     return encodeShort(sketch, header, weight, settings.knownWeight ? weight : 1, settings.random, extra);
   }
@@ -1393,8 +1386,29 @@ var Client = class {
   }
 };
 
+// src/learner.ts
+var Learner = class {
+  constructor(settings) {
+    this.settings = settings;
+    const { network, examples } = settings;
+    const [inputs] = network.widths;
+    const classes = network.widths[network.widths.length - 1];
+    const n = examples.y.length;
+    if (n === 0 || examples.x.length !== n * inputs || examples.y.some((y) => y >= classes)) {
+      throw new RangeError(`examples must have ${inputs} numbers each and one of ${classes} classes`);
+    }
+    this.d = dimension(network);
+  }
+  settings;
+  d;
+  update(w, t) {
+    const { network, examples, work, own, weight = examples.y.length } = this.settings;
+    return { ...localUpdate(network, w, examples, work, own.foldIn("round", t)), weight };
+  }
+};
+
 // src/checkpoint.ts
-function loadCheckpoint(replica, blob) {
+function loadCheckpoint(replica, blob, version) {
   const { state, vectors } = read(blob);
   const { optimizer } = replica;
   const given = state.optimizer;
@@ -1411,6 +1425,7 @@ function loadCheckpoint(replica, blob) {
     kept[name] = numbers;
   }
   for (const x of [state.version, given.t]) if (!Number.isSafeInteger(x) || x < 0) refuse2(`${x} is no version`);
+  if (version !== void 0 && state.version !== version) refuse2(`it has version ${state.version}, not ${version}`);
   for (const x of [given.eta, given.unit]) if (!(x >= 0 && x <= 1e30)) refuse2(`${x} is no step`);
   replica.w.set(w);
   replica.version = state.version;
@@ -1834,20 +1849,23 @@ var Session = class {
   begin(order, agreement) {
     if (runId(agreement) !== order.run) throw new Refused("run", "run: the agreement is of another run than the order");
     const facts = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(agreement));
-    const joined = this.settings.join(facts, order.run);
+    const again = () => this.settings.join(facts, order.run);
+    const joined = again();
     if (joined.client.replica.wire.d !== order.d) throw new Refused("d", "d: the order and the agreement differ");
-    this.joined = { ...joined, run: order.run, d: order.d };
+    this.joined = { ...joined, run: order.run, d: order.d, again };
     this.last = void 0;
   }
   /** Bring the replica to the order's version; false if this client cannot get there. */
   follow(order) {
     const joined = this.joined;
+    if (joined.client.replica.version > order.upto) {
+      Object.assign(joined, joined.again());
+      this.last = void 0;
+    }
     const { replica } = joined.client;
     if (order.checkpoint !== void 0) {
-      loadCheckpoint(replica, order.checkpoint);
+      loadCheckpoint(replica, order.checkpoint, order.upto);
       joined.unborn = false;
-    } else if (replica.version > order.upto) {
-      joined.unborn = true;
     } else if (!joined.unborn && order.since <= replica.version) {
       for (const { t, frame } of order.broadcasts) {
         if (t <= replica.version) continue;
@@ -1938,6 +1956,7 @@ export {
   Client,
   ClientMomentum,
   Key,
+  Learner,
   Mqtt,
   MqttEnd,
   Party,
@@ -1969,6 +1988,7 @@ export {
   networkOfShapes,
   open,
   pack,
+  packShort,
   readOrder,
   readShortOrder,
   replicaOf,

@@ -9,6 +9,7 @@ import { type Agreement, replicaOf } from "../src/agreement.ts";
 import { Client } from "../src/client.ts";
 import { Refused } from "../src/errors.ts";
 import { Key } from "../src/key.ts";
+import { Learner } from "../src/learner.ts";
 import { Party } from "../src/party.ts";
 import { type Joined, Session } from "../src/session.ts";
 import { sha256 } from "../src/sha256.ts";
@@ -49,11 +50,12 @@ async function facts(key: string): Promise<Facts> {
 
 function sessionOf(given: Facts, secret: Uint8Array): Session {
   const examples = { x: new Float32Array(bytesOf(given.x).buffer), y: bytesOf(given.y) };
+  const network = networkOf(given.model, given.inputs, given.classes);
+  const participant = new Learner({ network, examples, work: given.work, weight: given.weight, own: Key.fromSeed(secret.slice(16)) });
   const join = (agreement: Record<string, unknown>, run: number): Joined => {
     const made = agreement as unknown as Agreement;
     const client = new Client(replicaOf(made, run), {
-      network: networkOf(given.model, given.inputs, given.classes), examples, work: given.work, up: made.wire.codec, weight: given.weight,
-      knownWeight: made.known_weights, beta: made.client_momentum, own: Key.fromSeed(secret.slice(16)), random,
+      participant, up: made.wire.codec, knownWeight: made.known_weights, beta: made.client_momentum, random,
     });
     return { client, unborn: true }; // w0 comes in a checkpoint
   };

@@ -13,8 +13,8 @@ interface Entry {
   data_offsets: [number, number];
 }
 
-/** Put the replica into this state. */
-export function loadCheckpoint(replica: Replica, blob: Uint8Array): void {
+/** Put the replica into this state, which must be of this version if one is given. */
+export function loadCheckpoint(replica: Replica, blob: Uint8Array, version?: number): void {
   const { state, vectors } = read(blob);
   const { optimizer } = replica;
   const given = state.optimizer;
@@ -31,6 +31,7 @@ export function loadCheckpoint(replica: Replica, blob: Uint8Array): void {
     kept[name] = numbers;
   }
   for (const x of [state.version, given.t]) if (!Number.isSafeInteger(x) || x < 0) refuse(`${x} is no version`);
+  if (version !== undefined && state.version !== version) refuse(`it has version ${state.version}, not ${version}`);
   for (const x of [given.eta, given.unit]) if (!(x >= 0 && x <= 1e30)) refuse(`${x} is no step`);
   replica.w.set(w);
   replica.version = state.version;

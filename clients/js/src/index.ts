@@ -13,8 +13,9 @@ export { type Eta, round16, ServerOptimizer, type Update } from "./optimizers.ts
 export { headerOf, Replica, type Wire } from "./replica.ts";
 export { dimension, type Examples, localUpdate, type LocalWork, loss, type Network, networkOf } from "./train.ts";
 export { ClientMomentum } from "./client_momentum.ts";
-export { Client, type ClientSettings } from "./client.ts";
-export { decodeShort, encodeShort } from "./short.ts";
+export { Client, type ClientSettings, type Participant } from "./client.ts";
+export { Learner, type LearnerSettings } from "./learner.ts";
+export { decodeShort, encodeShort, packShort } from "./short.ts";
 export { loadCheckpoint } from "./checkpoint.ts";
 export * from "./messages.ts";
 export { Mqtt, MqttEnd, type MqttSettings } from "./mqtt.ts";

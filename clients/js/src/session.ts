@@ -29,7 +29,7 @@ export interface SessionSettings {
 }
 
 export class Session {
-  private joined: (Joined & { run: number; d: number }) | undefined;
+  private joined: (Joined & { run: number; d: number; again: () => Joined }) | undefined;
   private last: { round: number; half: string; update: Uint8Array; seconds: number } | undefined;
 
   /** Why the last reply says that this client failed, or why nothing can be computed from its replica any more. */
@@ -73,21 +73,24 @@ export class Session {
   private begin(order: Order, agreement: Uint8Array): void {
     if (runId(agreement) !== order.run) throw new Refused("run", "run: the agreement is of another run than the order");
     const facts = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(agreement));
-    const joined = this.settings.join(facts, order.run);
+    const again = (): Joined => this.settings.join(facts, order.run);
+    const joined = again();
     if (joined.client.replica.wire.d !== order.d) throw new Refused("d", "d: the order and the agreement differ");
-    this.joined = { ...joined, run: order.run, d: order.d };
+    this.joined = { ...joined, run: order.run, d: order.d, again };
     this.last = undefined;
   }
 
   /** Bring the replica to the order's version; false if this client cannot get there. */
   private follow(order: Order): boolean {
     const joined = this.joined!;
+    if (joined.client.replica.version > order.upto) {
+      Object.assign(joined, joined.again()); // the server started over, so does the client
+      this.last = undefined;
+    }
     const { replica } = joined.client;
     if (order.checkpoint !== undefined) {
-      loadCheckpoint(replica, order.checkpoint);
+      loadCheckpoint(replica, order.checkpoint, order.upto);
       joined.unborn = false;
-    } else if (replica.version > order.upto) {
-      joined.unborn = true; // the server started over, and w0 is gone
     } else if (!joined.unborn && order.since <= replica.version) {
       for (const { t, frame } of order.broadcasts) {
         if (t <= replica.version) continue;

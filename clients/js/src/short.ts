@@ -14,7 +14,11 @@ const LONG_FROM = 4096; // bytes of payload from which the check has four bytes
 export function encodeShort(
   values: Float32Array, expected: Expected, weight: number, agreed: number, random: Random, extra: number[] = [],
 ): Uint8Array {
-  const payload = payloadOf({ values, extra }, expected, random);
+  return packShort(expected, weight, agreed, payloadOf({ values, extra }, expected, random));
+}
+
+/** A short frame of this payload. */
+export function packShort(expected: Expected, weight: number, agreed: number, payload: Uint8Array): Uint8Array {
   const weighed = Math.fround(weight) === Math.fround(agreed) ? [] : weightBytes(weight);
   const long = payload.length >= LONG_FROM ? LONG_CHECK : 0;
   const flag = FLAG | long | (weighed.length > 0 ? WEIGHT | (weighed.length - 1) : 0);

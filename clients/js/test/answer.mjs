@@ -1,16 +1,17 @@
 /** Answer questions, one JSON object a line, from standard input: what tests/clients asks to compare this client with Python. */
 import { createInterface } from "node:readline";
 
-import { decode, draw, Key, localUpdate, networkOf, Refused } from "../desketch.mjs";
+import { decode, decodeShort, draw, Key, localUpdate, networkOf, Refused } from "../desketch.mjs";
 import { bytes, floats, hex } from "./vectors.mjs";
 
 const unsigned = (values) => hex(values.map((v) => v + 0)); // the sign of a zero is not specified
 
 const ANSWERS = {
-  decode({ header, frame }) {
+  decode({ header, frame, agreed }) {
+    const expected = { ...header, key: Key.fromHex(header.key) };
     try {
-      const { weight, values } = decode(bytes(frame), { ...header, key: Key.fromHex(header.key) });
-      return { weight: hex(Float32Array.of(weight)), values: unsigned(values) };
+      const { weight, values, extra } = agreed === null ? decode(bytes(frame), expected) : decodeShort(bytes(frame), expected, agreed);
+      return { weight: hex(Float32Array.of(weight)), values: unsigned(values), extra: unsigned(Float32Array.from(extra)) };
     } catch (error) {
       if (error instanceof Refused) return { refused: error.field };
       throw error;

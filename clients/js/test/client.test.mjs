@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { it } from "node:test";
 
-import { Client, decode, dimension, encode, headerOf, Key, localUpdate, networkOf, pack, Refused, Replica, runId, ServerOptimizer } from "../desketch.mjs";
+import { Client, decode, dimension, encode, headerOf, Key, Learner, localUpdate, networkOf, pack, Refused, Replica, runId, ServerOptimizer } from "../desketch.mjs";
 
 const network = networkOf("mlp:8", 6, 3);
 const d = dimension(network);
@@ -17,11 +17,10 @@ function examples(seed) {
 
 const replica = () => new Replica(numbers(1, d), wire, new ServerOptimizer("momentum", "auto", 0.5));
 
-const client = (seed, changes = {}) =>
-  new Client(replica(), {
-    network, examples: examples(seed), work: { steps: 10, eta: 0.3, batch: 32 }, up: "sign1",
-    own: Key.fromSeed(seed), random: draws(seed), ...changes,
-  });
+function client(seed, changes = {}) {
+  const learner = { network, examples: examples(seed), work: { steps: 10, eta: 0.3, batch: 32 }, own: Key.fromSeed(seed), ...changes };
+  return new Client(replica(), { participant: new Learner(learner), up: "sign1", random: draws(seed) });
+}
 
 function draws(seed) {
   const words = Key.fromSeed(seed).stream(9).words(4096);
@@ -68,14 +67,15 @@ it("a model of another size and examples of another shape are refused", () => {
 it("a client with momentum sends the mean of its updates, and the raw one along the last step", () => {
   const momentum = { ...wire, extra: 1, down: "f32" };
   const made = () => new Replica(numbers(1, d), momentum, new ServerOptimizer("momentum", "auto", 0));
-  const settings = { network, examples: examples(5), work: { steps: 3, eta: 0.3 }, up: "f32", own: Key.fromSeed(5), random: draws(5) };
+  const local = { network, examples: examples(5), work: { steps: 3, eta: 0.3 }, own: Key.fromSeed(5) };
+  const settings = { participant: new Learner(local), up: "f32", random: draws(5) };
   const [mean, plain] = [new Client(made(), { ...settings, beta: 0.5 }), new Client(made(), settings)];
   const sums = { m: new Float32Array(d), n: 0, t: 0 };
   for (const t of [1, 2, 5]) {
     for (const { replica } of [mean, plain]) replica.version = t - 1;
     const header = { ...headerOf(momentum, t), kind: "update", codec: "f32" };
     const sent = decode(mean.update(), header);
-    const { delta } = localUpdate(network, plain.replica.w, settings.examples, settings.work, Key.fromSeed(5));
+    const { delta } = localUpdate(network, plain.replica.w, local.examples, local.work, Key.fromSeed(5));
     const fade = 0.5 ** (t - sums.t);
     sums.m = sums.m.map((x, i) => x * fade + delta[i]);
     Object.assign(sums, { n: sums.n * fade + 1, t });

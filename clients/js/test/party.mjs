@@ -1,7 +1,7 @@
 /** One client in a process of its own: its settings on the first line of standard input, then an order a line, in hex. */
 import { createInterface } from "node:readline";
 
-import { Client, Key, networkOfShapes, replicaOf, Session } from "../desketch.mjs";
+import { Client, Key, Learner, networkOfShapes, replicaOf, Session } from "../desketch.mjs";
 import { bytes, floats, hex } from "./vectors.mjs";
 
 let session;
@@ -10,8 +10,8 @@ for await (const line of createInterface({ input: process.stdin })) {
     const { client, x, y, work } = JSON.parse(line);
     const join = (agreement, run) => ({
       client: new Client(replicaOf(agreement, run), {
-        network: networkOfShapes(agreement.shapes, "relu"), examples: { x: floats(x), y: bytes(y) }, work,
-        up: agreement.wire.codec, own: Key.fromSeed(client), knownWeight: agreement.known_weights, beta: agreement.client_momentum, random: Math.random,
+        participant: new Learner({ network: networkOfShapes(agreement.shapes, "relu"), examples: { x: floats(x), y: bytes(y) }, work, own: Key.fromSeed(client) }),
+        up: agreement.wire.codec, knownWeight: agreement.known_weights, beta: agreement.client_momentum, random: Math.random,
       }),
       unborn: true,
     });

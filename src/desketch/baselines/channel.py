@@ -10,7 +10,6 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -31,7 +30,7 @@ class FramedChannel(Channel):
     def __init__(self, *, name: str, d: int, key: Key, run: int = 0, agreed: Mapping[int, float] | None = None) -> None:
         """Frames are short ones, as those of the sketches; ``agreed`` are the weights that both ends know."""
         self.name, self.d, self.key, self.run = name, d, key, run
-        self.agreed = {client: float(np.float32(weight)) for client, weight in (agreed or {}).items()}
+        self.agreed = dict(agreed or {})
 
     def message_key(self, t: int, kind: str, sender: int) -> Key:
         """The public key of one message: independent between rounds, directions and senders."""

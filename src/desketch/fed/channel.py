@@ -117,7 +117,7 @@ class SketchChannel(Channel):
                 "set client_momentum to 0, or let the server add the noise"
             )
         self.robust, self.along = robust, along
-        self.agreed = {} if mechanism else {client: float(np.float32(size)) for client, size in (agreed or {}).items()}
+        self.agreed = {} if mechanism else dict(agreed or {})
         self.aggregator = Aggregator(rule_of(robust, private_mean=mechanism is not None), sizes=sizes)
         self._drawn: tuple[int, Sketch] | None = None
         self.sketch_at(0)  # a family or b that cannot be drawn is refused here, not in round 1

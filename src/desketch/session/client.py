@@ -246,7 +246,7 @@ class ClientSession:
     def _reply(
         self, order: Order, state: State, *, frame: bytes | None = None, seconds: float = 0.0, reason: str = ""
     ) -> Reply:
-        known = self.replica is not None and state is not State.STRANGER
+        known = self.replica is not None and self.replica.version != NEVER and state is not State.STRANGER
         return Reply(
             run=order.run,
             d=order.d,

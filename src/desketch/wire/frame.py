@@ -28,6 +28,7 @@ __all__ = [
     "KINDS",
     "Fields",
     "Header",
+    "float32_weight",
     "head",
     "pack",
     "peek",
@@ -90,7 +91,7 @@ class Header:
             raise InputError(f"round must lie in 0..2^48-1, got {self.round}")
         if not 1 <= self.b <= self.d <= MAX_INT:
             raise InputError(f"a frame needs 1 <= b <= d < 2^48, got b={self.b}, d={self.d}")
-        object.__setattr__(self, "weight", _float32(self.weight))
+        object.__setattr__(self, "weight", float32_weight(self.weight))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,7 +221,7 @@ def split(buffer: bytes | memoryview) -> Iterator[memoryview]:
         view = view[size:]
 
 
-def _float32(weight: float) -> float:
+def float32_weight(weight: float) -> float:
     """Round a weight to float32; it must stay finite and positive."""
     try:
         rounded: float = struct.unpack(">f", struct.pack(">f", weight))[0]

@@ -19,7 +19,7 @@ from binascii import crc_hqx
 from dataclasses import replace
 
 from desketch.errors import WireError
-from desketch.wire.frame import Header, head, pack, read_weight, weight_bytes
+from desketch.wire.frame import Header, float32_weight, head, pack, read_weight, weight_bytes
 
 __all__ = ["WIDE_FROM", "lengthen", "open_short", "short_size", "shorten"]
 
@@ -30,7 +30,7 @@ _WIDE, _WEIGHT = 8, 4
 
 def shorten(header: Header, payload: bytes, *, agreed: float = 1.0) -> bytes:
     """Put ``payload`` in a short frame; the weight is left out if it is the ``agreed`` one."""
-    own = b"" if header.weight == agreed else weight_bytes(header.weight)
+    own = b"" if header.weight == float32_weight(agreed) else weight_bytes(header.weight)
     flag = FLAG | (_WIDE if len(payload) >= WIDE_FROM else 0) | (_WEIGHT | len(own) - 1 if own else 0)
     return b"".join((bytes((flag, header.round & 0xFF)), _check(header, payload), own, payload))
 
@@ -59,7 +59,7 @@ def open_short(
     if (len(payload) >= WIDE_FROM) != bool(view[0] & _WIDE):
         raise WireError(f"flag: a payload of {len(payload)} bytes has the other size of check; 4 bytes from 4096 on")
     header = replace(expect, weight=weight)
-    if view[0] & _WEIGHT and header.weight == agreed:
+    if view[0] & _WEIGHT and header.weight == float32_weight(agreed):
         raise WireError(f"weight: got {weight:g}, which is agreed and need not be sent")
     if bytes(view[2:at]) != _check(header, payload):
         raise WireError(
@@ -77,7 +77,7 @@ def lengthen(frame: bytes | memoryview, expect: Header, *, agreed: float = 1.0) 
 
 def short_size(header: Header, length: int, *, agreed: float = 1.0) -> int:
     """Bytes of a short frame with a payload of ``length`` bytes."""
-    own = 0 if header.weight == agreed else len(weight_bytes(header.weight))
+    own = 0 if header.weight == float32_weight(agreed) else len(weight_bytes(header.weight))
     return 2 + (4 if length >= WIDE_FROM else 2) + own + length
 
 
