@@ -1418,15 +1418,15 @@ function loadCheckpoint(replica, blob, version) {
   if (given.auto === null !== (optimizer.auto === void 0)) refuse2("one of both has an automatic step");
   const kept = {};
   for (const [path, numbers] of vectors) {
-    if (!numbers.every((x) => Math.abs(x) <= 1e30)) refuse2(`${path} holds a number that is not finite, or above 1e30`);
+    if (!numbers.every((x) => Math.abs(x) <= 1e30)) refuse2(`${path} holds ${numbers.find((x) => !(Math.abs(x) <= 1e30))}; the server's model has gone astray`, "");
     const name = path.split("/").pop();
     if (path === "w" || name === "floor") continue;
     if (numbers.length !== replica.wire.d) refuse2(`${path} has ${numbers.length} numbers, not ${replica.wire.d}`);
     kept[name] = numbers;
   }
-  for (const x of [state.version, given.t]) if (!Number.isSafeInteger(x) || x < 0) refuse2(`${x} is no version`);
-  if (version !== void 0 && state.version !== version) refuse2(`it has version ${state.version}, not ${version}`);
-  for (const x of [given.eta, given.unit]) if (!(x >= 0 && x <= 1e30)) refuse2(`${x} is no step`);
+  for (const x of [state.version, given.t]) if (!Number.isSafeInteger(x) || x < 0) refuse2(`${x} is no version`, "");
+  if (version !== void 0 && state.version !== version) refuse2(`it has version ${state.version}, not ${version}`, "");
+  for (const x of [given.eta, given.unit]) if (!(x >= 0 && x <= 1e30)) refuse2(`${x} is no step`, "");
   replica.w.set(w);
   replica.version = state.version;
   replica.broken = void 0;
@@ -1441,13 +1441,13 @@ function loadCheckpoint(replica, blob, version) {
     optimizer.deriveStep();
   }
 }
-function refuse2(what) {
-  throw new Refused("checkpoint", `checkpoint: ${what}; it is of another model or run`);
+function refuse2(what, so = "; it is of another model or run") {
+  throw new Refused("checkpoint", `checkpoint: ${what}${so}`);
 }
 function read(blob) {
   const view = new DataView(blob.buffer, blob.byteOffset, blob.length);
   const length = blob.length < 8 ? Infinity : Number(view.getBigUint64(0, true));
-  if (length > blob.length - 8) refuse2("its header is cut short");
+  if (length > blob.length - 8) refuse2("its header is cut short", "");
   try {
     const header = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(blob.subarray(8, 8 + length)));
     const data = blob.subarray(8 + length);
@@ -1456,13 +1456,13 @@ function read(blob) {
       if (path === "__metadata__") continue;
       const [from, to] = entry.data_offsets;
       const size = entry.shape.reduce((n, m) => n * m, 1);
-      if (entry.dtype !== "F32" || to - from !== 4 * size || to > data.length) refuse2(`${path} is no vector of float32`);
+      if (entry.dtype !== "F32" || to - from !== 4 * size || to > data.length) refuse2(`${path} is no whole vector of float32`, "; it is damaged");
       vectors.set(path, new Float32Array(data.slice(from, to).buffer));
     }
     return { state: JSON.parse(header.__metadata__.state), vectors };
   } catch (error) {
     if (error instanceof Refused) throw error;
-    return refuse2("it cannot be read");
+    return refuse2("it cannot be read", "");
   }
 }
 

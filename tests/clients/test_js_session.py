@@ -130,7 +130,7 @@ def bad_orders(agreement):
             [order(agreement=agreement.to_json(), checkpoint=small.checkpoint())],
             "it is of another model",
         ),
-        "NaN": ([order(agreement=agreement.to_json(), checkpoint=other.checkpoint())], "not finite"),
+        "NaN": ([order(agreement=agreement.to_json(), checkpoint=other.checkpoint())], "w holds NaN"),
         "a broken replica": ([first, order(t=2, since=0, broadcasts=((1, huge),))], "beyond"),
         "another run": ([order(agreement=agreement.to_json() + b" ")], "of another run"),
     }

@@ -24,15 +24,15 @@ export function loadCheckpoint(replica: Replica, blob: Uint8Array, version?: num
   if ((given.auto === null) !== (optimizer.auto === undefined)) refuse("one of both has an automatic step");
   const kept: Record<string, Float32Array> = {};
   for (const [path, numbers] of vectors) {
-    if (!numbers.every((x) => Math.abs(x) <= 1e30)) refuse(`${path} holds a number that is not finite, or above 1e30`);
+    if (!numbers.every((x) => Math.abs(x) <= 1e30)) refuse(`${path} holds ${numbers.find((x) => !(Math.abs(x) <= 1e30))}; the server's model has gone astray`, "");
     const name = path.split("/").pop()!;
     if (path === "w" || name === "floor") continue;
     if (numbers.length !== replica.wire.d) refuse(`${path} has ${numbers.length} numbers, not ${replica.wire.d}`);
     kept[name] = numbers;
   }
-  for (const x of [state.version, given.t]) if (!Number.isSafeInteger(x) || x < 0) refuse(`${x} is no version`);
-  if (version !== undefined && state.version !== version) refuse(`it has version ${state.version}, not ${version}`);
-  for (const x of [given.eta, given.unit]) if (!(x >= 0 && x <= 1e30)) refuse(`${x} is no step`);
+  for (const x of [state.version, given.t]) if (!Number.isSafeInteger(x) || x < 0) refuse(`${x} is no version`, "");
+  if (version !== undefined && state.version !== version) refuse(`it has version ${state.version}, not ${version}`, "");
+  for (const x of [given.eta, given.unit]) if (!(x >= 0 && x <= 1e30)) refuse(`${x} is no step`, "");
   replica.w.set(w);
   replica.version = state.version;
   replica.broken = undefined;
@@ -48,15 +48,15 @@ export function loadCheckpoint(replica: Replica, blob: Uint8Array, version?: num
   }
 }
 
-function refuse(what: string): never {
-  throw new Refused("checkpoint", `checkpoint: ${what}; it is of another model or run`);
+function refuse(what: string, so = "; it is of another model or run"): never {
+  throw new Refused("checkpoint", `checkpoint: ${what}${so}`);
 }
 
 /** The JSON and the vectors of a blob, by path. */
 function read(blob: Uint8Array): { state: any; vectors: Map<string, Float32Array> } {
   const view = new DataView(blob.buffer, blob.byteOffset, blob.length);
   const length = blob.length < 8 ? Infinity : Number(view.getBigUint64(0, true));
-  if (length > blob.length - 8) refuse("its header is cut short");
+  if (length > blob.length - 8) refuse("its header is cut short", "");
   try {
     const header = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(blob.subarray(8, 8 + length)));
     const data = blob.subarray(8 + length);
@@ -65,12 +65,12 @@ function read(blob: Uint8Array): { state: any; vectors: Map<string, Float32Array
       if (path === "__metadata__") continue;
       const [from, to] = entry.data_offsets;
       const size = entry.shape.reduce((n, m) => n * m, 1);
-      if (entry.dtype !== "F32" || to - from !== 4 * size || to > data.length) refuse(`${path} is no vector of float32`);
+      if (entry.dtype !== "F32" || to - from !== 4 * size || to > data.length) refuse(`${path} is no whole vector of float32`, "; it is damaged");
       vectors.set(path, new Float32Array(data.slice(from, to).buffer));
     }
     return { state: JSON.parse(header.__metadata__.state), vectors };
   } catch (error) {
     if (error instanceof Refused) throw error;
-    return refuse("it cannot be read");
+    return refuse("it cannot be read", "");
   }
 }
