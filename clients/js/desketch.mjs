@@ -1473,6 +1473,7 @@ var AGREEMENT = 2;
 var CHECKPOINT = 4;
 var BROADCASTS = 8;
 var TOKEN = 128;
+var LONGEST_AGREEMENT = 2 ** 24;
 var HALF = 16;
 var STATES = { trained: 0, current: 1, behind: 2, unknown: 3, failed: 4 };
 function part(run, d, round, kind) {
@@ -1498,6 +1499,7 @@ function readOrder(bytes) {
     return found.payload;
   };
   const agreement = next(AGREEMENT);
+  if (agreement && agreement.length > LONGEST_AGREEMENT) throw new Refused("agreement", `agreement: got ${agreement.length} bytes`);
   const checkpoint = next(CHECKPOINT);
   const broadcasts = readBroadcasts(next(BROADCASTS), since, upto);
   if (rest.length > 0) throw new Refused("order", "order: a part that is not announced");
@@ -1931,6 +1933,7 @@ var hex = (bytes) => Array.from(bytes, (byte) => byte.toString(16).padStart(2, "
 // src/agreement.ts
 function replicaOf(agreement, run) {
   const { seed, shapes, wire, optimizer, eta_global, client_momentum } = agreement;
+  if (!Number.isSafeInteger(seed)) throw new Refused("seed", "seed: this client reads whole numbers below 2^53");
   const d = shapes.reduce((sum, shape) => sum + shape.reduce((n, m) => n * m, 1), 0);
   const beta = agreement.beta ?? (client_momentum > 0 ? 0 : eta_global === "auto" ? 0.5 : 0.9);
   const extra = Number(client_momentum > 0 && eta_global === "auto");

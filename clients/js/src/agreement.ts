@@ -22,6 +22,7 @@ export interface Agreement {
 /** A replica of this run, its w still zero. */
 export function replicaOf(agreement: Agreement, run: number): Replica {
   const { seed, shapes, wire, optimizer, eta_global, client_momentum } = agreement;
+  if (!Number.isSafeInteger(seed)) throw new Refused("seed", "seed: this client reads whole numbers below 2^53");
   const d = shapes.reduce((sum, shape) => sum + shape.reduce((n, m) => n * m, 1), 0);
   const beta = agreement.beta ?? (client_momentum > 0 ? 0 : eta_global === "auto" ? 0.5 : 0.9);
   const extra = Number(client_momentum > 0 && eta_global === "auto");

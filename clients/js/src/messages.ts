@@ -11,6 +11,7 @@ const AGREEMENT = 2;
 const CHECKPOINT = 4;
 const BROADCASTS = 8;
 const TOKEN = 0x80;
+const LONGEST_AGREEMENT = 2 ** 24;
 const HALF = 16; // bytes of a digest
 
 export const STATES = { trained: 0, current: 1, behind: 2, unknown: 3, failed: 4 } as const;
@@ -64,6 +65,7 @@ export function readOrder(bytes: Uint8Array): Order {
     return found.payload;
   };
   const agreement = next(AGREEMENT);
+  if (agreement && agreement.length > LONGEST_AGREEMENT) throw new Refused("agreement", `agreement: got ${agreement.length} bytes`);
   const checkpoint = next(CHECKPOINT);
   const broadcasts = readBroadcasts(next(BROADCASTS), since, upto);
   if (rest.length > 0) throw new Refused("order", "order: a part that is not announced");

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 
-import { Client, decode, decodeShort, encodeShort, Key, open, packShort, replicaOf, Session } from "../desketch.mjs";
+import { Client, decode, decodeShort, encodeShort, Key, open, packShort, Refused, replicaOf, Session } from "../desketch.mjs";
 import { bytes, floats, hex, read } from "./vectors.mjs";
 
 const VECTORS = read("session");
@@ -49,6 +49,12 @@ it("the same order again gets the same bytes, and a server that starts over is f
   session.client.replica.version = 7;
   assert.equal(hex(session.answer(bytes(first.order))), reply);
   assert.equal(session.client.replica.version, 0);
+});
+
+it("an agreement whose seed JavaScript cannot hold is refused, not followed with another key", () => {
+  const agreement = JSON.parse(VECTORS.agreement);
+  assert.equal(replicaOf({ ...agreement, seed: 2 ** 53 - 1 }, 1).version, 0);
+  assert.throws(() => replicaOf({ ...agreement, seed: 2 ** 53 + 2 }, 1), Refused);
 });
 
 describe("short frames beside full ones that say the same", () => {
