@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -10,6 +11,7 @@ from typer.testing import CliRunner
 from desketch.cli.app import main
 from desketch.cli.plan import app as plan_app
 from desketch.cli.train import app as train_app
+from desketch.cli.train_show import show
 
 SMALL = ["--model", "softmax", "--clients", "3", "--local-steps", "1", "--quiet"]
 
@@ -34,6 +36,7 @@ def said(capsys, monkeypatch, *arguments):
         (["train", "--average", "0"], "average: got 0, expected at least 1 round"),
         (["train", "--capture", "0"], "capture: rounds count from 1"),
         (["train", "--eta-local", "-1"], "eta_local"),
+        (["deploy", "--engine", "mqtt", "--try", "0"], "0 is not in the range x>=1"),
     ],
 )
 def test_a_slip_is_named(capsys, monkeypatch, arguments, words):
@@ -68,6 +71,20 @@ def test_resuming_names_the_setting_that_differs_and_undoes_no_round(capsys, mon
     code, text = said(capsys, monkeypatch, "train", "--resume", "--rounds", 1, *place)
     assert (code, "has 2 rounds already" in text) == (2, True)
     assert said(capsys, monkeypatch, "train", "--resume", "--rounds", 3, *place)[0] == 0
+
+
+@pytest.mark.parametrize(("idle", "warned"), [(None, False), (15, False), (16, True)])
+def test_a_run_that_hardly_learnt_says_so(capsys, idle, warned):
+    names = ("bytes_up_per_client", "bytes_down_per_client", "fedavg_bytes_per_client", "times_fewer_bytes", "seconds")
+    summary = dict.fromkeys(names, 1.0) | {
+        "rounds": 60,
+        "stopped_by": "rounds",
+        "replica_digest": "ab",
+        "epsilon": None,
+    }
+    show(summary | {"refused": None, "skipped_rounds": idle}, Path("run"))
+    said = " ".join(capsys.readouterr().out.split())
+    assert ("16 of 60 rounds had no update that could be used" in said) == warned
 
 
 def test_plan_without_arguments_explains_itself():

@@ -22,10 +22,10 @@ def plain(monkeypatch):
     return monkeypatch
 
 
-def test_version_names_kernels_instruction_set_torch_and_flower(plain):
+def test_version_names_kernels_instruction_set_torch_paho_and_flower(plain):
     said = lines("--version")
     assert said.splitlines()[0] == f"desketch {desketch.__version__}"
-    assert [line.split()[0] for line in said.splitlines()[1:]] == ["kernels", "python", "torch", "flwr"]
+    assert [line.split()[0] for line in said.splitlines()[1:]] == ["kernels", "python", "torch", "paho", "flwr"]
     assert (f"compiled, {compiled.isa()}" in said) if compiled.available() else ("missing: " in said)
 
 

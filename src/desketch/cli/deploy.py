@@ -38,7 +38,7 @@ def deploy(
     task: str | None = _run(None, help="digits, idx:FOLDER, npz:FILE, csv:FILE or text:FILE."),
     model: str | None = _run(None, help="softmax, mlp:H, mlp-tanh:H, cnn, lenet, gpt:LxW or module:function."),
     nodes: int | None = _here(
-        None, "--try", metavar="N", help="Start everything with N clients, train, stop it again."
+        None, "--try", metavar="N", min=1, help="Start everything with N clients, train, stop it again."
     ),
     web: bool = _here(False, "--web", help="With --try: one more client, a browser tab; prints its address (mqtt)."),
     json_to: str | None = _here(None, "--json", help="Write the rounds to a file, or to stdout with -."),

@@ -46,6 +46,9 @@ def show(summary: dict[str, Any], path: Path) -> None:
     if summary.get("signal_share") is not None:
         said = sentence(Signal(summary["signal_share"], summary["step_share"]))
         Console().print(f"{said} (docs/training.md)", highlight=False)
+    if (idle := summary["skipped_rounds"] or 0) > summary["rounds"] / 4:
+        why = "their reasons are in metrics.jsonl; where steps ran away, lower --eta-local or --compression"
+        Console().print(f"warning: {idle} of {summary['rounds']} rounds had no update that could be used: {why}")
     if "topology" in summary:
         _print_costs(summary["topology"])
 

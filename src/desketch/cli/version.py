@@ -20,6 +20,7 @@ def text() -> str:
         "kernels": _kernels(),
         "python": f"{platform.python_version()}, {platform.system()} {platform.machine()}",
         "torch": _version("torch", "not installed"),
+        "paho": _version("paho-mqtt", "not installed; needed for MQTT only: pip install 'desketch[mqtt]'"),
         "flwr": _version("flwr", "not installed; needed for Flower only: pip install 'desketch[flower]'"),
     }
     return "\n".join([f"desketch {__version__}", *(f"  {name:8} {fact}" for name, fact in facts.items())])

@@ -14,11 +14,13 @@ from desketch.core.metrics import Metric
 from desketch.core.units import human_bytes
 from desketch.fed.rounds import Observer, RoundRecord
 
-__all__ = ["Progress"]
+__all__ = ["Progress", "refusals"]
+
+_NAMED = 3  # clients of one line
 
 
 class Progress(Observer):
-    """Shows when the standard error is a terminal, or when told to; refused updates are named as they come.
+    """Shows when the standard error is a terminal, or when told to; refused updates are named, a line a kind and round.
 
     With ``metric`` that one is shown, in its own unit; else the first two of whatever is evaluated.
     """
@@ -53,8 +55,8 @@ class Progress(Observer):
         if record.metrics:
             fields["metrics"] = self._words(record.metrics)
         self._bar.update(self._line, completed=record.round, **fields)
-        for client, reason in record.refused.items():
-            self._bar.console.print(f"round {record.round}: client {client} refused ({reason})", highlight=False)
+        for line in refusals(record.refused):
+            self._bar.console.print(f"round {record.round}: {line}", highlight=False)
         if record.void:
             self._bar.console.print(f"round {record.round}: void ({record.void})", highlight=False)
 
@@ -62,3 +64,16 @@ class Progress(Observer):
         if self._metric is not None and self._metric.name in metrics:
             return f"{self._metric.title} {self._metric.show(metrics[self._metric.name])}"
         return "  ".join(f"{name} {value:.4g}" for name, value in list(metrics.items())[:2])
+
+
+def refusals(refused: Mapping[Any, str]) -> list[str]:
+    """One line for every kind of reason, not for every client: a run that goes astray should say so and be readable."""
+    kinds: dict[str, list[Any]] = {}
+    for client, reason in refused.items():
+        kinds.setdefault(reason.partition(":")[0], []).append(client)
+    lines = []
+    for clients in kinds.values():
+        first, more = ", ".join(map(str, clients[:_NAMED])), len(clients) - _NAMED
+        who = f"client{'s' * (len(clients) > 1)} {first}" + (f" and {more} more" if more > 0 else "")
+        lines.append(f"{who} refused ({refused[clients[0]]})")
+    return lines
