@@ -10,7 +10,7 @@ import pytest
 from desketch.errors import WireError
 from desketch.keys import Key
 from desketch.wire import Header, decode, encode, frame_size, lengthen, open_short, shorten, unpack
-from desketch.wire.short import WIDE_FROM
+from desketch.wire.short import WIDE_FROM, short_size
 
 HEADER = Header(run=7, round=300, family="srht", d=1000, b=848, key=Key(1), codec="sign1")
 
@@ -76,6 +76,14 @@ def test_there_is_one_encoding():
             open_short(bytes([flag]) + shorten(HEADER, payload)[1:], HEADER)
     with pytest.raises(WireError, match="round: got one that ends in 45, expected 300, 44"):
         open_short(b"\x50\x2d" + shorten(HEADER, payload)[2:], HEADER)
+
+
+def test_an_agreed_weight_is_not_sent_whatever_its_float32_is():
+    payload = bytes(11)
+    header = replace(HEADER, codec="int8", weight=0.1)  # 0.1 is no float32
+    frame = shorten(header, payload, agreed=0.1)
+    assert len(frame) == 4 + len(payload) == short_size(header, len(payload), agreed=0.1)
+    assert open_short(frame, header, agreed=0.1)[0].weight == header.weight
 
 
 def test_large_payloads_have_the_crc_32_of_their_full_frame():
