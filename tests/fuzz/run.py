@@ -1,8 +1,8 @@
 """Coverage-guided fuzzing of everything that reads a stranger's bytes: ``make fuzz RUNS=1000000``.
 
-``python tests/fuzz/run.py --runs N [--targets frame,order] [--seconds S] [--json FILE]`` runs each target in a process of
-its own under atheris (libFuzzer), from the corpus of the repository and a growing one in a temporary folder.  It prints a
-table of executions; a finding stops its target, prints the bytes, and makes the exit code 1.
+``python tests/fuzz/run.py --runs N [--targets frame,order] [--seconds S] [--json FILE]`` runs each target in a process
+of its own under atheris (libFuzzer), from the corpus of the repository and a growing one in a temporary folder.  It
+prints a table of executions; a finding stops its target, prints the bytes, and makes the exit code 1.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ def main() -> int:
     print(f"{'all':10} {sum(runs for _, runs, _, _ in outcomes):12,}")
     if arguments.json:
         rows = [dict(zip(("target", "executions", "coverage", "outcome"), one, strict=True)) for one in outcomes]
-        arguments.json.write_text(json.dumps({"command": f"make fuzz RUNS={arguments.runs}", "targets": rows}, indent=1) + "\n")
+        arguments.json.write_text(
+            json.dumps({"command": f"make fuzz RUNS={arguments.runs}", "targets": rows}, indent=1) + "\n"
+        )
     return int(any(outcome != "only DesketchErrors" for *_, outcome in outcomes))
 
 
