@@ -47,7 +47,7 @@ clang: $(STAMP)  ## the kernels as clang compiles them, over the same suites
 RUNS ?= 100000
 fuzz: $(STAMP)  ## fuzz frames, codecs and session messages; RUNS=1000000 executions of each target, TARGETS=frame,order
 	$(PIP) install $(PINS) atheris
-	$(BIN)/python tests/fuzz/run.py --runs $(RUNS) --targets '$(TARGETS)'
+	$(BIN)/python tests/fuzz/run.py --runs $(RUNS) --targets '$(TARGETS)' $(if $(JSON),--json $(JSON))
 
 check: $(STAMP)  ## formatting, lint, types, layers
 	$(BIN)/ruff format --check .

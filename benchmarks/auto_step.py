@@ -1,6 +1,6 @@
 """The automatic server step against a tuned one, on Fashion-MNIST.
 
-    python benchmarks/auto_step.py IDX_FOLDER [--only cnn,dirichlet:0.3,100] [--settings plain one-bit partial noise]
+    python benchmarks/auto_step.py IDX_FOLDER [--only cnn,dirichlet:0.3,100] [--settings one-bit ...]
 
 For each of {softmax, mlp:64, mlp:512, cnn} x {iid, dirichlet:0.3} x compression {10, 30, 100}: runs with
 ``eta_global="auto"``, and with fixed steps eta_global = m sqrt(b/d), m = 4, 8, 16 and on by factors of two until the
@@ -8,7 +8,8 @@ best is no edge of the grid, at momentum 0.5; then momentum 0.9 at the best step
 rounds and codec; accuracies are means over the seeds.  ``gap`` is the best test accuracy of the grid minus the
 automatic one, in points: choosing by the test set favours the grid.
 
-``--settings`` repeats some cells with one bit a number, with 5 of 25 clients a round, and with client-level privacy.
+``--settings`` repeats some cells with one bit a number, with client momentum (one bit, K = 5: the defaults there), with
+5 of 25 clients a round, and with client-level privacy.
 Every run is kept in ``runs/auto_step.json`` as soon as it is made, every finished cell in
 ``benchmarks/results/auto_step.json``; a second call goes on where the first one stopped.
 """
@@ -39,6 +40,7 @@ RUN: dict[str, Any] = {"clients": 5, "local_steps": 20, "batch_size": 16, "round
 SETTINGS: dict[str, dict[str, Any]] = {
     "plain": {},
     "one-bit": {"codec": "sign1"},
+    "client-momentum": {"codec": "sign1", "local_steps": 5, "client_momentum": 0.8},
     "partial": {"clients": 25, "fraction": 0.2},
     "noise": {
         "clients": 50,

@@ -8,8 +8,7 @@ fail      the file operation from which on writes find the disk full
 signal    [name, round]: a signal that the process gets while that round is under way
 user      an id to run as
 log       a file that gets a line whenever a round's updates have been made
-states    a folder: Flower's simulation passes messages in this process instead of starting Ray, and clients keep
-          their state there
+states    a folder: Flower's simulation passes messages in this process instead of starting Ray
 env       more environment
 
 Answers with one line: exit status, standard output and error, and how many file operations there were.  Reports are
@@ -92,8 +91,8 @@ def _flower_without_ray(states):
 
     folder = Path(states) / str(os.getpid())
 
-    def simulate(setup, session, *, observer=None):
-        app = simulation._client(setup.config.model_dump_json(), str(folder))
+    def simulate(setup, session, stores, *, observer=None):
+        app = simulation._client(setup.config.model_dump_json(), str(stores.folder))
         grid = LocalGrid({100 + c: app for c in range(setup.config.clients)}, folder)
         carrier = GridCarrier(grid, session)
         rounds = configured_rounds(setup, session, carrier, nodes=setup.config.clients, observer=observer)

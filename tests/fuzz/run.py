@@ -1,14 +1,15 @@
 """Coverage-guided fuzzing of everything that reads a stranger's bytes: ``make fuzz RUNS=1000000``.
 
-``python tests/fuzz/run.py --runs N [--targets frame,order] [--seconds S]`` runs each target in a process of its own
-under atheris (libFuzzer), from the corpus of the repository and a growing one in a temporary folder.  It prints a table
-of executions; a finding stops its target, prints the bytes, and makes the exit code 1.
+``python tests/fuzz/run.py --runs N [--targets frame,order] [--seconds S] [--json FILE]`` runs each target in a process
+of its own under atheris (libFuzzer), from the corpus of the repository and a growing one in a temporary folder.  It
+prints a table of executions; a finding stops its target, prints the bytes, and makes the exit code 1.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
+import json
 import re
 import subprocess
 import sys
@@ -27,6 +28,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=int, default=0, help="at most this long a target (0: no limit)")
     parser.add_argument("--targets", default="", help="some targets, separated by commas")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", type=Path, help="write the table to this file as well")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     arguments, rest = parser.parse_known_args()
     if arguments.one:
@@ -37,6 +39,11 @@ def main() -> int:
     for name, runs, coverage, outcome in outcomes:
         print(f"{name:10} {runs:12,} {coverage:9,}  {outcome}")
     print(f"{'all':10} {sum(runs for _, runs, _, _ in outcomes):12,}")
+    if arguments.json:
+        rows = [dict(zip(("target", "executions", "coverage", "outcome"), one, strict=True)) for one in outcomes]
+        arguments.json.write_text(
+            json.dumps({"command": f"make fuzz RUNS={arguments.runs}", "targets": rows}, indent=1) + "\n"
+        )
     return int(any(outcome != "only DesketchErrors" for *_, outcome in outcomes))
 
 

@@ -22,6 +22,7 @@ from desketch.run.folder import RunFolder
 from desketch.run.progress import Progress
 from desketch.run.signals import stop_on_signals
 from desketch.session.server import ServerSession
+from desketch.session.store import SimulatedStores
 from desketch.tasks import RunConfig, Setup, prepare
 from desketch.tasks.parties import server_session
 from desketch.tasks.summary import capture_meta, summarise, write_outcome
@@ -130,8 +131,8 @@ def _simulated(setup: Setup) -> tuple[ServerSession, Callable[[Observer], None]]
         from desketch.integrations.flower.simulation import simulate
     except ImportError as error:
         raise ConfigError(f"Flower is not installed ({error}); pip install 'desketch[flower]'") from None
-    session = server_session(setup)
-    return session, lambda watch: simulate(setup, session, observer=watch)
+    session = server_session(setup, stores=(stores := SimulatedStores()))
+    return session, lambda watch: simulate(setup, session, stores, observer=watch)
 
 
 def _warn(caution: str | None) -> None:

@@ -30,6 +30,7 @@ from desketch.session.identity import Identities
 from desketch.session.protocol import NEVER, Order, Reply, State, half
 from desketch.session.replay import maker, payload_of
 from desketch.session.short import ShortReply, is_short, pack_order
+from desketch.session.store import SimulatedStores
 
 __all__ = ["Outcome", "RoundReport", "ServerSession"]
 
@@ -117,14 +118,18 @@ class ServerSession:
         average: Average | None = None,
         identities: Identities | None = None,
         sizes: Mapping[int, float] | None = None,
+        stores: SimulatedStores | None = None,
     ) -> None:
-        """Serve the run of an agreement; ``sizes`` are the weights agreed on with clients, which none may exceed."""
+        """Serve the run of an agreement; ``sizes`` are the weights agreed on with clients, which none may exceed.
+
+        ``stores`` are those of clients simulated beside it: what they keep is then part of the state.
+        """
         if agreement.known_weights and not sizes:
             raise InputError(
                 "the agreement says that every party knows the clients' weights; pass sizes={client: weight}"
             )
         self.agreement, self.privacy, self.average = agreement, privacy, average or Average()
-        self.identities = identities or Identities()
+        self.identities, self._stores = identities or Identities(), stores
         self.spent_budget = False
         channel = agreement.channel(privacy.sketch if privacy else None, sizes=sizes)
         self._channel = channel
@@ -326,7 +331,8 @@ class ServerSession:
     def state_dict(self) -> dict[str, Any]:
         """Everything that is needed to go on bit for bit."""
         ledger = self.privacy.ledger.state_dict() if self.privacy else None
-        return {"server": self.server.state_dict(), "average": self.average.state_dict(), "ledger": ledger}
+        state = {"server": self.server.state_dict(), "average": self.average.state_dict(), "ledger": ledger}
+        return state | ({"stores": self._stores.state_dict()} if self._stores else {})
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from `state_dict`."""
@@ -334,6 +340,8 @@ class ServerSession:
         self.average.load_state_dict(state["average"])
         if self.privacy:
             self.privacy.ledger.load_state_dict(state["ledger"])
+        if self._stores:
+            self._stores.load_state_dict(state["stores"])
 
     def _resume(self) -> bool:
         if self._path is None:

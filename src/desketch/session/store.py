@@ -12,13 +12,16 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 import tomllib
+import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from desketch.core.files import read_sealed, read_sealed_json, sealed_json, write_durably
 from desketch.core.locks import sole_writer
@@ -27,7 +30,7 @@ from desketch.errors import DesketchError, InputError, PrivacyError, RunError
 from desketch.privacy.client_ledger import ClientLedger, Limits
 from desketch.session.protocol import TOKEN_SIZE
 
-__all__ = ["FolderStore", "Kept", "MemoryStore", "Store"]
+__all__ = ["FolderStore", "Kept", "MemoryStore", "SimulatedStores", "Store"]
 
 _ADVICE = (
     "without it this client does not know what it has released, so it releases nothing: put its newest copy back "
@@ -174,3 +177,24 @@ class FolderStore(Store):
                 f"{path} cannot be read ({error}); expected epsilon and delta, or releases, as numbers: nothing is "
                 "released until it can"
             ) from None
+
+
+class SimulatedStores:
+    """The stores of clients that are simulated on this machine, whose running means are part of the run's checkpoints.
+
+    They live no longer than their simulation, but a run that goes on from round t needs the means as they were then.
+    """
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="desketch-sim-"))  # one folder a client, named by its number
+        weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What clients with a running mean keep; private answers are the ledger's, which the run has for them."""
+        kept = {path.name: FolderStore(path).load() for path in sorted(self.folder.iterdir())}
+        return {name: one._replace(serial=0)._asdict() for name, one in kept.items() if one and one.memory}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Put everything back where its client finds it."""
+        for name, kept in state.items():
+            FolderStore(self.folder / name).save(Kept(**kept))

@@ -27,6 +27,7 @@ from desketch.session.client import ClientSession, FolderStore
 from desketch.session.identity import Identities
 from desketch.session.rounds import Rounds
 from desketch.session.server import ServerSession
+from desketch.session.store import SimulatedStores
 from desketch.session.terms import terms_of
 from desketch.tasks.config import RunConfig
 from desketch.tasks.federation import Setup, prepare
@@ -83,7 +84,10 @@ def client_session(config: RunConfig, client: int, folder: Path) -> ClientSessio
 
 
 def server_session(
-    setup: Setup, folder: Path | None = None, enrolled: Mapping[int, int] | None = None
+    setup: Setup,
+    folder: Path | None = None,
+    enrolled: Mapping[int, int] | None = None,
+    stores: SimulatedStores | None = None,
 ) -> ServerSession:
     """The server of a configured run; with a folder it keeps its state there and resumes from it."""
     average = setup.config.average
@@ -97,6 +101,7 @@ def server_session(
         average=make_average(average),
         identities=Identities(setup.config.clients, enrolled),
         sizes=setup.sizes,
+        stores=stores,
     )
 
 

@@ -26,8 +26,8 @@ OWN = {"bytes_up", "bytes_down", "seconds"}  # what a carrier adds
 def carried(folder):
     """`simulate` with a grid in this process in place of Ray: the same apps and sessions, message by message."""
 
-    def simulate(setup, session, *, observer=None):
-        app = simulation._client(setup.config.model_dump_json(), str(folder))
+    def simulate(setup, session, stores, *, observer=None):
+        app = simulation._client(setup.config.model_dump_json(), str(stores.folder))
         grid = LocalGrid({100 + c: app for c in range(setup.config.clients)}, folder)
         carrier = GridCarrier(grid, session)
         rounds = configured_rounds(setup, session, carrier, nodes=setup.config.clients, observer=observer)
@@ -67,13 +67,15 @@ def test_the_engines_leave_the_same_folder(tmp_path, monkeypatch, more):
     same_outcome(tmp_path / "flower-sim", tmp_path / "in-process", *summaries)
 
 
-def test_a_simulation_that_was_cut_resumes_to_the_same_end(tmp_path, monkeypatch):
+@pytest.mark.parametrize("more", [{}, {"fraction": 1.0, "local_steps": 2}], ids=["plain", "client momentum"])
+def test_a_simulation_that_was_cut_resumes_to_the_same_end(tmp_path, monkeypatch, more):
+    """Ray's clients lose what they kept at home: replicas are sent again, running means are in the checkpoint."""
     monkeypatch.setattr(simulation, "simulate", carried(tmp_path / "states"))
-    whole = configured.train_run(RunConfig(**SETTINGS, engine="flower-sim"), out=tmp_path / "whole")
-    short = {**SETTINGS, "rounds": 2, "engine": "flower-sim"}
-    configured.train_run(RunConfig(**short), out=tmp_path / "cut")
-    monkeypatch.setattr(simulation, "simulate", carried(tmp_path / "fresh"))  # Ray's clients lose their replicas
-    again = configured.train_run(RunConfig(**SETTINGS, engine="flower-sim"), out=tmp_path / "cut", resume=True)
+    settings = {**SETTINGS, **more, "engine": "flower-sim"}
+    assert bool(more) == (RunConfig(**settings).client_beta > 0)
+    whole = configured.train_run(RunConfig(**settings), out=tmp_path / "whole")
+    configured.train_run(RunConfig(**{**settings, "rounds": 2}), out=tmp_path / "cut")
+    again = configured.train_run(RunConfig(**settings), out=tmp_path / "cut", resume=True)
     assert again["replica_digest"] == whole["replica_digest"]
     assert again["test_loss"] == whole["test_loss"]
     assert [row["round"] for row in rows(tmp_path / "cut")] == [1, 2, 3, 4]

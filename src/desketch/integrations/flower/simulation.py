@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from desketch.integrations.flower.carrier import GridCarrier
 from desketch.integrations.flower.identity import client_id
 from desketch.session.client import ClientSession, FolderStore
 from desketch.session.server import ServerSession
+from desketch.session.store import SimulatedStores
 from desketch.tasks.config import RunConfig
 from desketch.tasks.federation import Setup
 from desketch.tasks.parties import ConfiguredTrainer, configured_rounds
@@ -25,24 +25,25 @@ from desketch.tasks.parties import ConfiguredTrainer, configured_rounds
 __all__ = ["simulate"]
 
 
-def simulate(setup: Setup, session: ServerSession, *, observer: Observer | None = None) -> None:
+def simulate(
+    setup: Setup, session: ServerSession, stores: SimulatedStores, *, observer: Observer | None = None
+) -> None:
     """Rounds of the session's server with one virtual SuperNode a client; the observer sees what it sees in process."""
     os.environ |= {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
     from flwr.simulation import run_simulation
 
-    with tempfile.TemporaryDirectory(prefix="desketch-sim-") as states:
-        failure: list[BaseException] = []
-        run_simulation(
-            server_app=_server(setup, session, observer, failure),
-            client_app=_client(setup.config.model_dump_json(), states),
-            num_supernodes=setup.config.clients,
-            backend_config={
-                "init_args": {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"},
-                "client_resources": {"num_cpus": 1},
-            },
-        )
-        if failure:
-            raise failure[0]
+    failure: list[BaseException] = []
+    run_simulation(
+        server_app=_server(setup, session, observer, failure),
+        client_app=_client(setup.config.model_dump_json(), str(stores.folder)),
+        num_supernodes=setup.config.clients,
+        backend_config={
+            "init_args": {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"},
+            "client_resources": {"num_cpus": 1},
+        },
+    )
+    if failure:
+        raise failure[0]
 
 
 def _server(setup: Setup, session: ServerSession, observer: Observer | None, failure: list[BaseException]) -> ServerApp:
