@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from desketch.api.client import Client
 from desketch.api.run import Run
 from desketch.core.flat import FlatModel
+from desketch.core.on_demand import OnDemand, OnDemandTable, looked_at
 from desketch.errors import ConfigError, InputError, PrivacyError
 from desketch.fed.channel import SketchChannel
 from desketch.fed.client import Participant
@@ -77,18 +78,16 @@ class Parties:
             raise InputError(f"model must be a torch.nn.Module, got {type(module).__name__}")
         if len(clients) == 0:
             raise InputError("there are no clients; give at least one Client")
-        for place, client in enumerate(clients):
-            if not isinstance(client, Client | Participant):
-                raise InputError(
-                    f"clients[{place}] is a {type(client).__name__}; give desketch.Client(...), or an object with an "
-                    "id `client` and a method `update(w, t)`"
-                )
+        for place, client in enumerate(looked_at(clients)):
+            _check_kind(place, client)
         if settings.average == "local":
             raise ConfigError("average='local' is offered by `desketch train` alone; use a number or 'all'")
         if settings.robust is not None:
             check_cohort(parse_rule(settings.robust), clients=len(clients), fraction=settings.fraction)
         if settings.statistics not in ("refuse", "local"):
             raise ConfigError(f"statistics is 'refuse' or 'local', got {settings.statistics!r}")
+        if settings.statistics == "local" and not isinstance(clients, list | tuple):
+            raise ConfigError("statistics='local' evaluates every client's own model; give the clients as a list")
         self.clients, self.settings, self.loss, self.optimizer = clients, settings, loss, optimizer
         self.measure = evaluate
         pairwise = loss is not None and not takes_model(loss)
@@ -99,7 +98,7 @@ class Parties:
             pairwise
             and optimizer is None
             and not local
-            and all(isinstance(c, Client) and c.has_tensors and not c.keep_optimizer for c in clients)
+            and all(_is_tensors(c) for c in looked_at(clients))
         )
         self.work = LocalWork(
             steps=settings.local_steps, eta=settings.eta_local, batch=settings.batch_size, seed=settings.seed
@@ -177,20 +176,21 @@ class Parties:
     @property
     def _plain(self) -> bool:
         """Whether every client is known to take plain gradient steps."""
-        if not all(isinstance(client, Client) and client.train is None for client in self.clients):
+        if not all(isinstance(client, Client) and client.train is None for client in looked_at(self.clients)):
             return False
         if self.optimizer is None:
             return True
         parameters = [p for p in self.model.module.parameters() if p.requires_grad]
         return isinstance(self.optimizer(parameters), torch.optim.SGD)
 
-    def _participants(self, privacy: Privacy | None) -> list[Participant]:
+    def _participants(self, privacy: Privacy | None) -> Sequence[Participant]:
+        """One for each client: all of a list now, those of other sequences when they are asked for."""
+        at_once = isinstance(self.clients, list | tuple)
         if not self.batched:
-            return [self._one(place, client) for place, client in enumerate(self.clients)]
-        data = [self._tensors(place, client) for place, client in enumerate(self.clients) if isinstance(client, Client)]
-        for one in data:
-            if len(one.y) == 0:
-                raise InputError(f"client {one.client} has no data; leave it out")
+            made = OnDemand(len(self.clients), lambda place: self._one(place, self.clients[place]))
+            return list(made) if at_once else made
+        data: Sequence[ClientData] = OnDemand(len(self.clients), lambda place: self._tensors(place, self.clients[place]))
+        data = list(data) if at_once else data
         sample = data[0].x[:2], data[0].y[:2]
         self._try(sample)
         return tensor_clients(data, make_engine(self.model, sample, privacy=privacy), self.work, privacy=privacy)
@@ -201,22 +201,29 @@ class Parties:
         if not self.batched or not isinstance(client, Client):
             return self._one(place, client)
         data = self._tensors(place, client)
-        if len(data.y) == 0:
-            raise InputError(f"client {place} has no data; leave it out")
         self._try((data.x[:2], data.y[:2]))
         engine = LoopEngine(self.model, privacy.step if privacy else None)
         return tensor_clients([data], engine, self.work, privacy=privacy)[0]
 
-    def _sizes(self) -> dict[int, float]:
+    def _sizes(self) -> Mapping[int, float]:
         """The weights that are known before anybody trains; what a user's own loop returns is a claim."""
+        if self.batched and not isinstance(self.clients, list | tuple):
+            return OnDemandTable(len(self.clients), lambda place: self._tensors(place, self.clients[place]).weight)
+        if not isinstance(self.clients, list | tuple):
+            return {}
         known = {participant.client: getattr(participant, "weight", None) for participant in self.participants}
         return {client: float(weight) for client, weight in known.items() if weight is not None}
 
-    def _tensors(self, place: int, client: Client) -> ClientData:
+    def _tensors(self, place: int, client: Client | Participant) -> ClientData:
         device = self.model.device
+        if not isinstance(client, Client) or not _is_tensors(client):
+            raise InputError(f"clients[{place}] is {client!r}; clients[0] is made of tensors, and so must all be")
+        if len(client.y) == 0:
+            raise InputError(f"client {place} has no data; leave it out")
         return ClientData(place, client.data.to(device), client.y.to(device), weight=client.weight or 0.0)
 
     def _one(self, place: int, client: Client | Participant) -> Participant:
+        _check_kind(place, client)
         if not isinstance(client, Client):
             return client
         if client.train is not None:
@@ -255,7 +262,7 @@ class Parties:
             raise InputError("loss(output, y) must return one number, the mean over the batch")
 
     def _check_labels(self, classes: int) -> None:
-        for place, client in enumerate(self.clients):
+        for place, client in enumerate(looked_at(self.clients)):
             if (
                 isinstance(client, Client)
                 and len(client.y)
@@ -335,5 +342,18 @@ class Parties:
             digest=federation.digest(),
             stopped_by=ended,
             folder=folder,
-            clients=list(self.participants),
+            clients=self.participants,
         )
+
+
+def _check_kind(place: int, client: object) -> None:
+    if not isinstance(client, Client | Participant):
+        raise InputError(
+            f"clients[{place}] is a {type(client).__name__}; give desketch.Client(...), or an object with an "
+            "id `client` and a method `update(w, t)`"
+        )
+
+
+def _is_tensors(client: object) -> bool:
+    """Whether an engine can train it together with others of its kind."""
+    return isinstance(client, Client) and client.has_tensors and not client.keep_optimizer

@@ -64,7 +64,9 @@ def federate(
 
     Args:
         model: any module whose trainable parameters are float32; frozen ones stay as they are.
-        clients: `Client` objects, or anything with an id ``client`` and ``update(w, t) -> (delta, weight)``.
+        clients: `Client` objects, or anything with an id ``client`` and ``update(w, t) -> (delta, weight)``; a list, or
+            any sequence with ``len`` and ``clients[c]``, whose members are then made when they are asked and must be
+            of one kind.
         rounds: T.
         loss: ``loss(output, y)`` for batches (x, y), or ``loss(model, batch)``, whose first parameter is ``model``.
         local_steps: K, the optimiser steps of a client in a round.

@@ -48,7 +48,7 @@ class Aggregator:
     """A rule, what is known of the clients (``sizes``: agreed weights by id), and the window of norms."""
 
     def __init__(self, rule: Rule, *, sizes: Mapping[int, float] | None = None) -> None:
-        self.rule, self.sizes = rule, dict(sizes or {})
+        self.rule, self.sizes = rule, sizes or {}
         self._window: deque[float] = deque(maxlen=WINDOW)
 
     def judge(self, senders: Sequence[int], values: Tensor, weights: Tensor, *, found: int = 0) -> Judgement:
