@@ -94,12 +94,7 @@ class Parties:
         local = settings.statistics == "local"
         self.was_training = module.training
         self.model = FlatModel(module, *([loss] if pairwise and loss else []), local_statistics=local)
-        self.batched = (
-            pairwise
-            and optimizer is None
-            and not local
-            and all(_is_tensors(c) for c in looked_at(clients))
-        )
+        self.batched = pairwise and optimizer is None and not local and all(_is_tensors(c) for c in looked_at(clients))
         self.work = LocalWork(
             steps=settings.local_steps, eta=settings.eta_local, batch=settings.batch_size, seed=settings.seed
         )
@@ -154,10 +149,10 @@ class Parties:
             ),
             w0=self.w0,
             attendance=self.attendance,
-            average=make_average(s.average),
+            average=make_average(s.average, d=self.model.d),
             privacy=privacy,
             memory=ClientMomentum(beta) if beta else None,
-            evaluate=self.evaluate,
+            evaluate=self.evaluate if self.measure else None,
             evaluate_every=evaluate_every,
         )
 
@@ -189,7 +184,9 @@ class Parties:
         if not self.batched:
             made = OnDemand(len(self.clients), lambda place: self._one(place, self.clients[place]))
             return list(made) if at_once else made
-        data: Sequence[ClientData] = OnDemand(len(self.clients), lambda place: self._tensors(place, self.clients[place]))
+        data: Sequence[ClientData] = OnDemand(
+            len(self.clients), lambda place: self._tensors(place, self.clients[place])
+        )
         data = list(data) if at_once else data
         sample = data[0].x[:2], data[0].y[:2]
         self._try(sample)

@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -24,13 +24,12 @@ __all__ = ["CASES", "Case", "measure", "verdicts"]
 
 @dataclass(frozen=True)
 class Case:
-    """What is measured: the parts that have a process each, the memory it needs, and the most that each figure may be."""
+    """What is measured: its parts, a process each, the memory that it needs, and the most that each figure may be."""
 
     title: str
     marks: Mapping[str, float]
     parts: tuple[str, ...] = ("time", "peak")
     gigabytes: float = 2.0
-    more: Mapping[str, Any] = field(default_factory=dict)
 
 
 CASES: dict[str, Case] = {
@@ -78,7 +77,9 @@ def verdicts(name: str, row: Mapping[str, Any]) -> list[tuple[str, float | None,
     """Each mark of a case: what it is of, what was got, the mark, and whether it is reached; None: not measured."""
     marks = CASES[name].marks
     got = {figure: row.get(figure) for figure in marks}
-    return [(figure, got[figure], mark, None if (g := got[figure]) is None else g <= mark) for figure, mark in marks.items()]
+    return [
+        (figure, got[figure], mark, None if (g := got[figure]) is None else g <= mark) for figure, mark in marks.items()
+    ]
 
 
 def _row(name: str, case: Case, repeats: int) -> dict[str, Any]:

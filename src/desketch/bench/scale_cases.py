@@ -223,7 +223,17 @@ def rounds(bed: None, repeats: int) -> dict[str, Any]:
     T, part = 5000, 500
     with tempfile.TemporaryDirectory() as folder:
         settings = "--clients 1000 --fraction 0.01 --partition iid --quiet"
-        command = [sys.executable, "-m", "desketch", "train", *settings.split(), "--rounds", str(T), "--out", folder + "/run"]
+        command = [
+            sys.executable,
+            "-m",
+            "desketch",
+            "train",
+            *settings.split(),
+            "--rounds",
+            str(T),
+            "--out",
+            folder + "/run",
+        ]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         marks = dict.fromkeys((part, 2 * part, T - part, T - 1))
         rows, seen = Path(folder, "run", "metrics.jsonl"), 0

@@ -207,7 +207,9 @@ class SketchChannel(Channel):
 
     def decode_updates(self, t: int, frames: Mapping[int, bytes]) -> wire.Batch:
         """The sketches and weights of the frames that can be used, and why the others cannot."""
-        return wire.decode_batch(frames, self.header(t, "update"), agreed={client: self.agreed(client) for client in frames})
+        return wire.decode_batch(
+            frames, self.header(t, "update"), agreed={client: self.agreed(client) for client in frames}
+        )
 
     def in_full(self, t: int, client: int, frame: bytes) -> bytes:
         """A client's update as a full frame."""

@@ -151,7 +151,7 @@ class Federation:
     average: Average = field(default_factory=Average)
     privacy: Privacy | None = None
     memory: ClientMomentum | None = None
-    evaluate: Callable[[Tensor], Mapping[str, float]] = lambda w: {}
+    evaluate: Callable[[Tensor], Mapping[str, float]] | None = None
     evaluate_every: int = 1
 
     def __post_init__(self) -> None:
@@ -290,7 +290,7 @@ def _round(f: Federation, t: int, watch: Observer, started: float, *, evaluated:
 
     return RoundRecord(
         round=t,
-        metrics=dict(f.evaluate(f.model_vector)) if evaluated else {},
+        metrics=dict(f.evaluate(f.model_vector)) if f.evaluate and evaluated else {},
         bytes_up=sum(len(frame) for frame in sent.values()),
         bytes_down=bytes_down,
         asked=len(cohort),

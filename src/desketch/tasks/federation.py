@@ -121,7 +121,7 @@ class Setup:
         """
         c = self.config
         privacy = privacy or self.privacy()
-        average = make_average(c.average)
+        average = make_average(c.average, d=self.model.d)
         visit = average.visit if isinstance(average, LocalIterates) else None
         return Federation(
             clients=self.participants(privacy, visit),
@@ -147,7 +147,7 @@ class Setup:
             channel=self.channel(),
             optimizer=self.agreement().make_optimizer(),
             w0=self.model.flatten(),
-            average=make_average(c.average),
+            average=make_average(c.average, d=self.model.d),
             failures=Failures(nodes=c.node_failures, edges=c.edge_failures, seed=c.seed),
             evaluate=self.evaluate,
             evaluate_every=c.evaluate_every,
@@ -171,7 +171,8 @@ def prepare(config: RunConfig) -> Setup:
     moved = {name: getattr(task, name).to(config.device) for name in ("x_val", "y_val", "x_test", "y_test")}
     weight = 1.0 if config.weighting == "uniform" else 0.0  # 0: by examples
     # a client's examples side by side: a client is two views, made when it is asked for
-    x, y, starts = task.x_train[parts.order].to(config.device), task.y_train[parts.order].to(config.device), parts.starts
+    x, y = (whole[parts.order].to(config.device) for whole in (task.x_train, task.y_train))
+    starts = parts.starts
 
     def client(c: int) -> ClientData:
         own = slice(starts[c], starts[c + 1])

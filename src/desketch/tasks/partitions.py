@@ -88,7 +88,7 @@ def _strata(task: Task) -> Indices:
 
 
 def _fill_empty(dealt: Indices, holders: Indices, clients: int) -> Indices:
-    """The owners of examples 0..n-1; each empty client gets the last one of the client that has most (the first such)."""
+    """The owners of examples 0..n-1; each empty client gets the last one of the first client that has most."""
     sizes = np.bincount(holders, minlength=clients)
     by_holder = np.argsort(holders, kind="stable")
     ends = np.cumsum(sizes)
