@@ -6,6 +6,7 @@ import hashlib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,6 +28,7 @@ from desketch.fed.local import ClientData, LocalWork
 from desketch.fed.mechanism import Privacy
 from desketch.fed.module_client import MakeOptimizer, ModuleClient, StepsClient, TrainClient, batch_loss, takes_model
 from desketch.fed.optimizers import make_optimizer
+from desketch.fed.replica import digest
 from desketch.fed.robust import check_cohort, parse_rule
 from desketch.fed.rounds import Attendance, Federation
 from desketch.fed.tensor_client import tensor_clients
@@ -95,17 +97,17 @@ class Parties:
         self.was_training = module.training
         self.model = FlatModel(module, *([loss] if pairwise and loss else []), local_statistics=local)
         self.batched = pairwise and optimizer is None and not local and all(_is_tensors(c) for c in looked_at(clients))
+        self.device = self.model.device
         self.work = LocalWork(
             steps=settings.local_steps, eta=settings.eta_local, batch=settings.batch_size, seed=settings.seed
         )
         if (caution := settings.wire.caution(self.model.d)) is not None:
             warnings.warn(caution, stacklevel=4)
 
-    @property
+    @cached_property
     def identity(self) -> str:
         """Equal for runs that may resume one another: the same settings from the same start."""
-        w0 = hashlib.sha256(self.w0.cpu().numpy().tobytes()).hexdigest()
-        facts = f"{self.settings!r}|{len(self.clients)}|{self.model.names}|{self.model.shapes}|{w0}"
+        facts = f"{self.settings!r}|{len(self.clients)}|{self.model.names}|{self.model.shapes}|{self.w0_digest}"
         return hashlib.sha256(facts.encode()).hexdigest()
 
     def describe(self, rounds: int) -> dict[str, Any]:
@@ -126,7 +128,8 @@ class Parties:
     def federation(self, *, rounds: int, evaluate_every: int) -> Federation:
         """The parties of Algorithm 1 (or 2)."""
         s = self.settings
-        self.w0 = self.model.flatten()
+        w0 = self.model.flatten()
+        self.w0_digest = digest(w0)
         self.attendance = Attendance(fraction=s.fraction, seed=s.seed)
         privacy, beta = self.privacy(rounds), self.client_beta
         self.participants = self._participants(privacy)
@@ -141,13 +144,13 @@ class Parties:
             agreed=self._sizes(),
             along=beta > 0 and s.eta_global == "auto",
         )
-        return Federation(
+        federation = Federation(
             clients=self.participants,
             channel=channel,
             optimizer=make_optimizer(
                 s.server_optimizer, eta_global=s.eta_global, beta=s.momentum, client_momentum=beta
             ),
-            w0=self.w0,
+            w0=w0,
             attendance=self.attendance,
             average=make_average(s.average, d=self.model.d),
             privacy=privacy,
@@ -155,6 +158,10 @@ class Parties:
             evaluate=self.evaluate if self.measure else None,
             evaluate_every=evaluate_every,
         )
+        if self.batched:  # clients train on copies of w: one vector in place of w, w0 and the module's
+            federation.w0 = federation.server.replica.w
+            self.model.rest_on(federation.server.replica.w)
+        return federation
 
     @property
     def client_beta(self) -> float:
@@ -212,7 +219,7 @@ class Parties:
         return {client: float(weight) for client, weight in known.items() if weight is not None}
 
     def _tensors(self, place: int, client: Client | Participant) -> ClientData:
-        device = self.model.device
+        device = self.device
         if not isinstance(client, Client) or not _is_tensors(client):
             raise InputError(f"clients[{place}] is {client!r}; clients[0] is made of tensors, and so must all be")
         if len(client.y) == 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, TypeVar, overload
 
 __all__ = ["OnDemand", "OnDemandTable", "looked_at"]
@@ -35,10 +36,10 @@ class OnDemand(Sequence[T]):
 
 
 class OnDemandTable(Mapping[int, float]):
-    """``value(c)`` by c = 0..n-1, computed when it is asked for."""
+    """``value(c)`` by c = 0..n-1, computed when it is asked for; those of the last cohorts are remembered."""
 
     def __init__(self, n: int, value: Callable[[int], float]) -> None:
-        self._n, self._value = n, value
+        self._n, self._value = n, lru_cache(1 << 13)(value)
 
     def __len__(self) -> int:
         return self._n

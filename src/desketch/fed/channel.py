@@ -193,9 +193,10 @@ class SketchChannel(Channel):
 
     def _signal(self, batch: wire.Batch, participants: Sequence[int]) -> Signal | None:
         counted = np.isin(batch.senders, participants)
-        return measure_signal(
-            torch.from_numpy(batch.values[counted]), torch.from_numpy(batch.weights[counted]), d=self.d
-        )
+        values, weights = batch.values, batch.weights
+        if not counted.all():
+            values, weights = values[counted], weights[counted]
+        return measure_signal(torch.from_numpy(values), torch.from_numpy(weights), d=self.d)
 
     def state_dict(self) -> dict[str, Any]:
         """What the robust rule remembers."""

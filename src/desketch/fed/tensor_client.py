@@ -38,6 +38,7 @@ class TensorCrew:
         cohort = [participant.data for participant in participants]
         for places, rows in self.engine.chunks(w, cohort, self.work, t=t):
             yield [participants[i] for i in places], rows, [cohort[i].weight for i in places]
+            del rows  # before the next are made: their memory is used again
 
 
 @dataclass(frozen=True)
