@@ -19,7 +19,7 @@ from typing import Any
 
 from desketch.errors import InputError
 
-__all__ = ["CASES", "Case", "measure", "verdicts"]
+__all__ = ["CASES", "UNITS", "Case", "measure", "verdicts"]
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ CASES: dict[str, Case] = {
         {"ratio": 0.1, "start_cpu_seconds": 1.0, "start_megabytes": 50.0},
         ("time", "start"),
     ),
-    "billion": Case("d = 10⁹, 2 clients, K = 1, with a checkpoint", {"peak_vectors": 4.5}, ("once",), 19.5),
+    "billion": Case("d = 10⁹, 2 clients, K = 1, with a checkpoint", {"peak_vectors": 4.5}, ("once",), 15.0),
     "checkpoint": Case("a checkpoint at d = 10⁸, beside writing its bytes", {"ratio": 1.3}, ("once",), 4.0),
     "rounds": Case("5,000 rounds of 10 clients of 1,000 by `desketch train`", {"last_by_first": 1.1}, ("once",)),
     "train": Case("`desketch train --rounds 1` beyond importing torch", {"cpu_seconds": 2.0}, ("once",)),

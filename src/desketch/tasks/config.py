@@ -166,7 +166,7 @@ class RunConfig(_Strict):
     evaluate_every: int = Field(1, ge=1, description="rounds between evaluations")
     checkpoint_every: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
         "auto",
-        description="rounds between checkpoints; auto: 10, and where one takes over a second, 20 times as long as it took",
+        description="rounds between checkpoints; auto: 10, and where one takes over a second, 20 times that long",
     )
     capture: tuple[int, ...] = Field((), description="rounds whose frames are written to the run folder")
     tensorboard: bool = Field(False, description="also write TensorBoard events")
