@@ -133,6 +133,7 @@ class Parties:
         self.attendance = Attendance(fraction=s.fraction, seed=s.seed)
         privacy, beta = self.privacy(rounds), self.client_beta
         self.participants = self._participants(privacy)
+        sizes = self._sizes()
         channel = SketchChannel(
             d=self.model.d,
             key=Key(s.seed),
@@ -140,8 +141,8 @@ class Parties:
             run=run_id(self.identity),
             mechanism=privacy.sketch if privacy else None,
             robust=s.robust,
-            sizes=self._sizes(),
-            agreed=self._sizes(),
+            sizes=sizes,
+            agreed=sizes,
             along=beta > 0 and s.eta_global == "auto",
         )
         federation = Federation(
