@@ -62,6 +62,7 @@ format: $(STAMP)  ## rewrite the code in the house format
 bench: $(STAMP)  ## measure the kernels and the engine
 	$(BIN)/desketch bench kernels --json benchmarks/results/kernels.json
 	$(BIN)/desketch bench engine --json benchmarks/results/engine.json
+	$(BIN)/desketch bench scale --json benchmarks/results/scale.json
 
 docs: $(STAMP)  ## regenerate the tables of README and docs from benchmarks/results
 	$(BIN)/python docs/settings.py

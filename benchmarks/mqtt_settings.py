@@ -34,7 +34,7 @@ class Followed:
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
-        self._averages = {n: make_average(n) for n in AVERAGES}
+        self._averages = {n: make_average(n, d=setup.model.d) for n in AVERAGES}
         self.found: dict[int, list[float]] = {n: [] for n in AVERAGES}
 
     def add(self, w: Tensor) -> None:

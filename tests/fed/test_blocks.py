@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from desketch.core.vectors import BLOCK, dot, largest, norm
+from desketch.core.vectors import BLOCK, dot, largest, lengths, norm
 from desketch.fed import Update, make_optimizer
 from desketch.fed.auto_step import AutoStep, round16
 
@@ -75,3 +75,13 @@ def test_sums_are_those_of_float64() -> None:
     u[5] = float("nan")
     assert norm(u) != norm(u)
     assert largest(u) != largest(u)
+
+
+@pytest.mark.parametrize("d", [100, D])
+def test_lengths_of_rows_tell_what_is_not_finite(d: int) -> None:
+    rows = torch.randn(4, d, generator=torch.Generator().manual_seed(2))
+    rows[1, 7], rows[2, -1], rows[3] = torch.nan, torch.inf, 0.0
+    first, second, third, last = lengths(rows)
+    assert first == pytest.approx(norm(rows[0]), rel=1e-5)
+    assert second != second
+    assert (third, last) == (float("inf"), 0.0)

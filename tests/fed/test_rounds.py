@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,6 +12,7 @@ import torch
 from torch import Tensor
 
 from desketch import Key, draw
+from desketch.core.on_demand import OnDemand
 from desketch.errors import BudgetError, InputError
 from desketch.fed import (
     OPTIMIZERS,
@@ -28,6 +31,7 @@ from desketch.fed import (
     make_optimizer,
     run,
 )
+from desketch.fed.client import Participant
 from desketch.fed.iterates import LocalIterates
 from desketch.fed.local import batch_indices
 
@@ -197,12 +201,59 @@ def test_training_stops_before_the_release_that_would_break_the_budget(build: Bu
 
 def test_averages_are_means_of_the_iterates(build: Build) -> None:
     for last, n in ((3, 3), ("all", 5), (1, 1)):
-        f = build(average=make_average(last))  # type: ignore[arg-type]
+        f = build(average=make_average(last, d=1))  # type: ignore[arg-type]
         iterates = []
         for t in range(1, 6):
             run(f, rounds=t)
             iterates.append(f.server.replica.w.clone())
         torch.testing.assert_close(f.model_vector, torch.stack(iterates[-n:]).mean(0), rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("n", [2, 10])
+def test_a_fading_mean_is_as_old_as_the_last_n_and_leaves_as_much_noise(n: int) -> None:
+    average = make_average(n, d=10**9)
+    for t in range(400):
+        average.add(torch.eye(400)[t])
+        if t == 0:
+            assert average.of(torch.zeros(400))[0] == 1  # the first mean is w^1 itself
+    weights = average.of(torch.zeros(400)).double().flip(0)
+    assert float(weights.sum()) == pytest.approx(1, abs=1e-5)
+    assert float((weights * torch.arange(400)).sum()) == pytest.approx((n - 1) / 2, rel=1e-4)
+    assert float(weights.square().sum()) == pytest.approx(1 / n, rel=1e-4)
+
+
+def test_a_fading_mean_goes_on_from_its_state_bit_for_bit(build: Build) -> None:
+    whole, cut = build(average=make_average(3, d=10**9)), build(average=make_average(3, d=10**9))
+    run(whole, rounds=6)
+    run(cut, rounds=3)
+    state = copy.deepcopy(cut.state_dict())
+    run(cut, rounds=5)  # what was saved is not touched by what comes after
+    again = build(average=make_average(3, d=10**9))
+    again.load_state_dict(state)
+    run(again, rounds=6)
+    assert torch.equal(again.model_vector, whole.model_vector)
+    assert not torch.equal(again.model_vector, again.server.replica.w)
+
+
+def test_clients_that_are_no_list_are_made_when_asked_and_checked_then(build: Build) -> None:
+    listed = build(attendance=Attendance(fraction=0.5))
+    people = list(listed.clients)
+    asked: list[int] = []
+
+    def make(c: int) -> Participant:
+        asked.append(c)
+        return people[c]
+
+    crowd = build(attendance=Attendance(fraction=0.5))
+    crowd = dataclasses.replace(crowd, clients=OnDemand(len(people), make), optimizer=copy.deepcopy(crowd.optimizer))
+    asked.clear()
+    run(crowd, rounds=1)
+    assert asked == listed.attendance.cohort(1, len(people))
+    run(listed, rounds=1)
+    assert crowd.digest() == listed.digest()
+    swapped = dataclasses.replace(crowd, clients=OnDemand(len(people), lambda c: people[min(c, 1)]))
+    with pytest.raises(InputError, match=r"clients\[\d\] must have the id \d, got 1"):
+        run(swapped, rounds=3)
 
 
 def test_options_of_the_family_are_agreed_beforehand_and_decide_every_r_t() -> None:

@@ -13,7 +13,17 @@ import torch
 from desketch.core.checkpoint import load_checkpoint, save_checkpoint
 from desketch.core.rows import read_rows
 from desketch.errors import RunError
-from desketch.fed import OPTIMIZERS, Attendance, Federation, Observer, Observers, Privacy, make_average, run
+from desketch.fed import (
+    OPTIMIZERS,
+    Attendance,
+    Federation,
+    Observer,
+    Observers,
+    Privacy,
+    RoundRecord,
+    make_average,
+    run,
+)
 from desketch.privacy.events import Gaussian
 from desketch.privacy.record import read_record
 from desketch.privacy.run import RunLedger
@@ -33,7 +43,7 @@ def _rows(folder: Path) -> list[dict[str, Any]]:
 def test_a_resumed_run_is_the_uninterrupted_one(build: Build, tmp_path: Path, optimizer: str) -> None:
     def make() -> Federation:
         attendance = Attendance(fraction=0.5, dropout=0.1, seed=4)
-        return build(optimizer=optimizer, attendance=attendance, average=make_average(3), codec="sign1")
+        return build(optimizer=optimizer, attendance=attendance, average=make_average(3, d=1), codec="sign1")
 
     whole = RunFolder(tmp_path / "whole", make(), checkpoint_every=4)
     whole.start()
@@ -217,3 +227,30 @@ def test_privacy_is_written_down_before_a_release_and_survives_its_kill(build: B
     assert again.federation.privacy.ledger.rounds == 3
     run(again.federation, rounds=5, observer=again)
     assert again.federation.privacy.ledger.rounds == 6
+
+
+@pytest.mark.parametrize(
+    ("seconds", "rounds"),
+    [(1.0, [0, 10, 20, 30]), (1.25, [0, 25])],  # a round takes a second, and 20 x 1.25 of them are 25
+)
+def test_slow_checkpoints_are_taken_by_time(
+    build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, rounds: list[int]
+) -> None:
+    clock, written = [0.0], []
+
+    def save(folder: Path, state: Any, *, t: int, identity: str) -> None:
+        clock[0] += seconds
+        written.append(t)
+
+    monkeypatch.setattr("desketch.run.folder.perf_counter", lambda: clock[0])
+    monkeypatch.setattr("desketch.run.folder.save_checkpoint", save)
+
+    class Second(Observer):
+        def on_round(self, record: RoundRecord) -> None:
+            clock[0] += 1.0
+
+    f = build()
+    folder = RunFolder(tmp_path, f)
+    folder.start()
+    run(f, rounds=31, observer=Observers(Second(), folder))
+    assert written == rounds

@@ -114,7 +114,7 @@ def test_numbers_and_answers_are_dealt_out_unevenly_too():
         assert len(torch.unique(answers.y_train[part], dim=0)) <= 4
     for task in (numbers, answers):
         parts = partition(task, "dirichlet:0.5", 6, 0)
-        assert sorted(torch.cat(parts).tolist()) == list(range(len(task.y_train)))
+        assert sorted(torch.cat(list(parts)).tolist()) == list(range(len(task.y_train)))
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ def test_every_example_has_one_owner_and_no_client_is_empty(spec, clients, n, se
     again = partition(task, spec, clients, seed)
     assert len(parts) == clients
     assert all(len(part) > 0 and torch.equal(part, other) for part, other in zip(parts, again, strict=True))
-    assert torch.equal(torch.cat(parts).sort().values, torch.arange(len(task.y_train)))
+    assert torch.equal(torch.cat(list(parts)).sort().values, torch.arange(len(task.y_train)))
 
 
 def test_skew(digits):

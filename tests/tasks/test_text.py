@@ -54,7 +54,7 @@ def test_shards_are_contiguous_stretches_and_iid_is_not(file):
     task = load_task(f"text:{file}", context=8)
     parts = partition(task, "shards:1", 5, 0)
     assert all(torch.equal(part, torch.arange(int(part[0]), int(part[0]) + len(part))) for part in parts)
-    assert sorted(torch.cat(parts).tolist()) == list(range(len(task.y_train)))
+    assert sorted(torch.cat(list(parts)).tolist()) == list(range(len(task.y_train)))
     assert all(int(part.max() - part.min()) > len(part) for part in partition(task, "iid", 5, 0))
 
 

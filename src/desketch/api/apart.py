@@ -132,7 +132,7 @@ def serve(
             flat.flatten(),
             folder=folder,
             privacy=promise.of_server(agreement.wire.codec) if promise else None,
-            average=make_average(average),
+            average=make_average(average, d=flat.d),
             identities=Identities(clients, {client: client for client in range(clients)}),
         )
 

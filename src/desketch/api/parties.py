@@ -6,6 +6,7 @@ import hashlib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 from desketch.api.client import Client
 from desketch.api.run import Run
 from desketch.core.flat import FlatModel
+from desketch.core.on_demand import OnDemand, OnDemandTable, looked_at
 from desketch.errors import ConfigError, InputError, PrivacyError
 from desketch.fed.channel import SketchChannel
 from desketch.fed.client import Participant
@@ -26,6 +28,7 @@ from desketch.fed.local import ClientData, LocalWork
 from desketch.fed.mechanism import Privacy
 from desketch.fed.module_client import MakeOptimizer, ModuleClient, StepsClient, TrainClient, batch_loss, takes_model
 from desketch.fed.optimizers import make_optimizer
+from desketch.fed.replica import digest
 from desketch.fed.robust import check_cohort, parse_rule
 from desketch.fed.rounds import Attendance, Federation
 from desketch.fed.tensor_client import tensor_clients
@@ -77,41 +80,34 @@ class Parties:
             raise InputError(f"model must be a torch.nn.Module, got {type(module).__name__}")
         if len(clients) == 0:
             raise InputError("there are no clients; give at least one Client")
-        for place, client in enumerate(clients):
-            if not isinstance(client, Client | Participant):
-                raise InputError(
-                    f"clients[{place}] is a {type(client).__name__}; give desketch.Client(...), or an object with an "
-                    "id `client` and a method `update(w, t)`"
-                )
+        for place, client in enumerate(looked_at(clients)):
+            _check_kind(place, client)
         if settings.average == "local":
             raise ConfigError("average='local' is offered by `desketch train` alone; use a number or 'all'")
         if settings.robust is not None:
             check_cohort(parse_rule(settings.robust), clients=len(clients), fraction=settings.fraction)
         if settings.statistics not in ("refuse", "local"):
             raise ConfigError(f"statistics is 'refuse' or 'local', got {settings.statistics!r}")
+        if settings.statistics == "local" and not isinstance(clients, list | tuple):
+            raise ConfigError("statistics='local' evaluates every client's own model; give the clients as a list")
         self.clients, self.settings, self.loss, self.optimizer = clients, settings, loss, optimizer
         self.measure = evaluate
         pairwise = loss is not None and not takes_model(loss)
         local = settings.statistics == "local"
         self.was_training = module.training
         self.model = FlatModel(module, *([loss] if pairwise and loss else []), local_statistics=local)
-        self.batched = (
-            pairwise
-            and optimizer is None
-            and not local
-            and all(isinstance(c, Client) and c.has_tensors and not c.keep_optimizer for c in clients)
-        )
+        self.batched = pairwise and optimizer is None and not local and all(_is_tensors(c) for c in looked_at(clients))
+        self.device = self.model.device
         self.work = LocalWork(
             steps=settings.local_steps, eta=settings.eta_local, batch=settings.batch_size, seed=settings.seed
         )
         if (caution := settings.wire.caution(self.model.d)) is not None:
             warnings.warn(caution, stacklevel=4)
 
-    @property
+    @cached_property
     def identity(self) -> str:
         """Equal for runs that may resume one another: the same settings from the same start."""
-        w0 = hashlib.sha256(self.w0.cpu().numpy().tobytes()).hexdigest()
-        facts = f"{self.settings!r}|{len(self.clients)}|{self.model.names}|{self.model.shapes}|{w0}"
+        facts = f"{self.settings!r}|{len(self.clients)}|{self.model.names}|{self.model.shapes}|{self.w0_digest}"
         return hashlib.sha256(facts.encode()).hexdigest()
 
     def describe(self, rounds: int) -> dict[str, Any]:
@@ -132,10 +128,12 @@ class Parties:
     def federation(self, *, rounds: int, evaluate_every: int) -> Federation:
         """The parties of Algorithm 1 (or 2)."""
         s = self.settings
-        self.w0 = self.model.flatten()
+        w0 = self.model.flatten()
+        self.w0_digest = digest(w0)
         self.attendance = Attendance(fraction=s.fraction, seed=s.seed)
         privacy, beta = self.privacy(rounds), self.client_beta
         self.participants = self._participants(privacy)
+        sizes = self._sizes()
         channel = SketchChannel(
             d=self.model.d,
             key=Key(s.seed),
@@ -143,24 +141,28 @@ class Parties:
             run=run_id(self.identity),
             mechanism=privacy.sketch if privacy else None,
             robust=s.robust,
-            sizes=self._sizes(),
-            agreed=self._sizes(),
+            sizes=sizes,
+            agreed=sizes,
             along=beta > 0 and s.eta_global == "auto",
         )
-        return Federation(
+        federation = Federation(
             clients=self.participants,
             channel=channel,
             optimizer=make_optimizer(
                 s.server_optimizer, eta_global=s.eta_global, beta=s.momentum, client_momentum=beta
             ),
-            w0=self.w0,
+            w0=w0,
             attendance=self.attendance,
-            average=make_average(s.average),
+            average=make_average(s.average, d=self.model.d),
             privacy=privacy,
             memory=ClientMomentum(beta) if beta else None,
-            evaluate=self.evaluate,
+            evaluate=self.evaluate if self.measure else None,
             evaluate_every=evaluate_every,
         )
+        if self.batched:  # clients train on copies of w: one vector in place of w, w0 and the module's
+            federation.w0 = federation.server.replica.w
+            self.model.rest_on(federation.server.replica.w)
+        return federation
 
     @property
     def client_beta(self) -> float:
@@ -177,20 +179,23 @@ class Parties:
     @property
     def _plain(self) -> bool:
         """Whether every client is known to take plain gradient steps."""
-        if not all(isinstance(client, Client) and client.train is None for client in self.clients):
+        if not all(isinstance(client, Client) and client.train is None for client in looked_at(self.clients)):
             return False
         if self.optimizer is None:
             return True
         parameters = [p for p in self.model.module.parameters() if p.requires_grad]
         return isinstance(self.optimizer(parameters), torch.optim.SGD)
 
-    def _participants(self, privacy: Privacy | None) -> list[Participant]:
+    def _participants(self, privacy: Privacy | None) -> Sequence[Participant]:
+        """One for each client: all of a list now, those of other sequences when they are asked for."""
+        at_once = isinstance(self.clients, list | tuple)
         if not self.batched:
-            return [self._one(place, client) for place, client in enumerate(self.clients)]
-        data = [self._tensors(place, client) for place, client in enumerate(self.clients) if isinstance(client, Client)]
-        for one in data:
-            if len(one.y) == 0:
-                raise InputError(f"client {one.client} has no data; leave it out")
+            made = OnDemand(len(self.clients), lambda place: self._one(place, self.clients[place]))
+            return list(made) if at_once else made
+        data: Sequence[ClientData] = OnDemand(
+            len(self.clients), lambda place: self._tensors(place, self.clients[place])
+        )
+        data = list(data) if at_once else data
         sample = data[0].x[:2], data[0].y[:2]
         self._try(sample)
         return tensor_clients(data, make_engine(self.model, sample, privacy=privacy), self.work, privacy=privacy)
@@ -201,22 +206,29 @@ class Parties:
         if not self.batched or not isinstance(client, Client):
             return self._one(place, client)
         data = self._tensors(place, client)
-        if len(data.y) == 0:
-            raise InputError(f"client {place} has no data; leave it out")
         self._try((data.x[:2], data.y[:2]))
         engine = LoopEngine(self.model, privacy.step if privacy else None)
         return tensor_clients([data], engine, self.work, privacy=privacy)[0]
 
-    def _sizes(self) -> dict[int, float]:
+    def _sizes(self) -> Mapping[int, float]:
         """The weights that are known before anybody trains; what a user's own loop returns is a claim."""
+        if self.batched and not isinstance(self.clients, list | tuple):
+            return OnDemandTable(len(self.clients), lambda place: self._tensors(place, self.clients[place]).weight)
+        if not isinstance(self.clients, list | tuple):
+            return {}
         known = {participant.client: getattr(participant, "weight", None) for participant in self.participants}
         return {client: float(weight) for client, weight in known.items() if weight is not None}
 
-    def _tensors(self, place: int, client: Client) -> ClientData:
-        device = self.model.device
+    def _tensors(self, place: int, client: Client | Participant) -> ClientData:
+        device = self.device
+        if not isinstance(client, Client) or not _is_tensors(client):
+            raise InputError(f"clients[{place}] is {client!r}; clients[0] is made of tensors, and so must all be")
+        if len(client.y) == 0:
+            raise InputError(f"client {place} has no data; leave it out")
         return ClientData(place, client.data.to(device), client.y.to(device), weight=client.weight or 0.0)
 
     def _one(self, place: int, client: Client | Participant) -> Participant:
+        _check_kind(place, client)
         if not isinstance(client, Client):
             return client
         if client.train is not None:
@@ -255,7 +267,7 @@ class Parties:
             raise InputError("loss(output, y) must return one number, the mean over the batch")
 
     def _check_labels(self, classes: int) -> None:
-        for place, client in enumerate(self.clients):
+        for place, client in enumerate(looked_at(self.clients)):
             if (
                 isinstance(client, Client)
                 and len(client.y)
@@ -335,5 +347,18 @@ class Parties:
             digest=federation.digest(),
             stopped_by=ended,
             folder=folder,
-            clients=list(self.participants),
+            clients=self.participants,
         )
+
+
+def _check_kind(place: int, client: object) -> None:
+    if not isinstance(client, Client | Participant):
+        raise InputError(
+            f"clients[{place}] is a {type(client).__name__}; give desketch.Client(...), or an object with an "
+            "id `client` and a method `update(w, t)`"
+        )
+
+
+def _is_tensors(client: object) -> bool:
+    """Whether an engine can train it together with others of its kind."""
+    return isinstance(client, Client) and client.has_tensors and not client.keep_optimizer

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ class Run:
     digest: str
     stopped_by: str
     folder: Path | None = None
-    clients: list[Participant] = field(default_factory=list)
+    clients: Sequence[Participant] = ()
 
     @property
     def bytes_per_client(self) -> float:

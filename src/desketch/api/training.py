@@ -22,7 +22,7 @@ from desketch.fed.robust import Rule, parse_rule
 from desketch.fed.rounds import Federation, Observer, Observers, RoundRecord, run
 from desketch.fed.turnout import Turnout
 from desketch.privacy.settings import PrivacySettings
-from desketch.run.folder import RunFolder
+from desketch.run.folder import Every, RunFolder
 from desketch.run.progress import Progress
 from desketch.wire import Wire
 
@@ -56,7 +56,7 @@ def federate(
     seed: int = 0,
     out: str | Path | None = None,
     resume: bool = False,
-    checkpoint_every: int = 10,
+    checkpoint_every: int | Literal["auto"] = "auto",
     callbacks: Sequence[Callback] = (),
     progress: bool | None = None,
 ) -> Run:
@@ -64,7 +64,9 @@ def federate(
 
     Args:
         model: any module whose trainable parameters are float32; frozen ones stay as they are.
-        clients: `Client` objects, or anything with an id ``client`` and ``update(w, t) -> (delta, weight)``.
+        clients: `Client` objects, or anything with an id ``client`` and ``update(w, t) -> (delta, weight)``; a list, or
+            any sequence with ``len`` and ``clients[c]``, whose members are then made when they are asked and must be
+            of one kind.
         rounds: T.
         loss: ``loss(output, y)`` for batches (x, y), or ``loss(model, batch)``, whose first parameter is ``model``.
         local_steps: K, the optimiser steps of a client in a round.
@@ -89,7 +91,8 @@ def federate(
         seed: of the public key, shuffles and dropout; never of privacy noise.
         out: a folder for metrics, checkpoints, the privacy ledger, the model and report.html; None writes nothing.
         resume: go on from what ``out`` holds, bit for bit, or start there if it holds nothing.
-        checkpoint_every: rounds between checkpoints.
+        checkpoint_every: rounds between checkpoints; "auto": 10, and where one takes over a second, 20 times as long as
+            it took.
         callbacks: functions of every round's `RoundRecord`, or `Observer` objects, which can stop the run.
         progress: show a progress bar; default: when the standard error is a terminal.
 
@@ -119,7 +122,7 @@ def federate(
         statistics=statistics,
         robust=None if robust is None else parse_rule(robust).spec,
     )
-    if rounds < 1 or evaluate_every < 1 or checkpoint_every < 1:
+    if rounds < 1 or evaluate_every < 1 or (checkpoint_every != "auto" and checkpoint_every < 1):
         raise ConfigError("rounds, evaluate_every and checkpoint_every count rounds and are at least 1")
     if resume and out is None:
         raise ConfigError("resume=True needs out=FOLDER, where the interrupted run is")
@@ -138,7 +141,7 @@ def _drive(
     path: Path | None,
     rounds: int,
     resume: bool,
-    checkpoint_every: int,
+    checkpoint_every: Every,
     progress: bool | None,
 ) -> Run:
     kept, turnout = _Rows(), Turnout()

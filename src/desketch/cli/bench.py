@@ -1,4 +1,4 @@
-"""``desketch bench``: measure the kernels or the engine against peers, or the robust rules against attacks."""
+"""``desketch bench``: measure kernels, engine and scale against peers, or the robust rules against attacks."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import typer
 from desketch.cli.bench_engine import engine
 from desketch.cli.bench_kernels import kernels
 from desketch.cli.bench_robust import robust
+from desketch.cli.bench_scale import scale
 
 app = typer.Typer(
     add_completion=False,
-    help="Measure the kernels or the engine against peers, or the robust rules against attacks.",
+    help="Measure kernels, engine and scale against peers, or the robust rules against attacks.",
     no_args_is_help=True,
 )
 
@@ -23,3 +24,4 @@ def bench() -> None:
 app.command("kernels")(kernels)
 app.command("engine")(engine)
 app.command("robust")(robust)
+app.command("scale")(scale)

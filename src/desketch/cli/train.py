@@ -72,7 +72,7 @@ def train(
     edge_failures: float | None = _without(None, help="Rate of edges that are down in a round."),
     seed: int | None = _run(None, help="Of weights, partition, shuffles and the public key."),
     evaluate_every: int | None = _run(None, help="Rounds between evaluations."),
-    checkpoint_every: int | None = _run(None, help="Rounds between checkpoints."),
+    checkpoint_every: str | None = _run(None, help="Rounds between checkpoints, or 'auto'."),
     engine: str | None = _run(None, help="What moves the bytes: in-process or flower-sim."),
     device: str | None = _run(None, help="Torch device."),
     capture: str | None = _run(None, metavar="ROUNDS", help="Keep these rounds' frames for an audit: 1,10."),
@@ -89,6 +89,7 @@ def train(
     given["eta_global"] = _number(eta_global, float)
     given["client_momentum"] = _number(client_momentum, float)
     given["average"] = _number(average, int)
+    given["checkpoint_every"] = _number(checkpoint_every, int)
     given["capture"] = None if capture is None else _rounds(capture)
     private = {"mechanism": dp, "unit": dp_unit, "epsilon": epsilon, "delta": delta, "clip": clip}
     private |= {"noise_multiplier": noise_multiplier, "noise_by": noise_by}

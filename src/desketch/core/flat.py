@@ -34,11 +34,19 @@ class FlatParameters:
         self.shapes = [tuple(p.shape) for _, p in trainable]
         self.sizes = [prod(shape) for shape in self.shapes]
         self.d = sum(self.sizes)
+        self._resting = False
 
     def flatten(self) -> Tensor:
         """A copy of the module's current parameters as w."""
         parameters = dict(self.module.named_parameters())
         return torch.cat([parameters[name].detach().reshape(-1) for name in self.names])
+
+    def rest_on(self, w: Tensor) -> None:
+        """Let the module's parameters be views of w, without memory of their own, until `load` gives it them again."""
+        parameters = dict(self.module.named_parameters())
+        for name, value in self.unflatten(w).items():
+            parameters[name].data = value
+        self._resting = True
 
     def unflatten(self, w: Tensor) -> dict[str, Tensor]:
         """Views of ``w (..., d)`` by parameter name, each ``(..., *shape)``."""
@@ -50,6 +58,9 @@ class FlatParameters:
 
     def load(self, w: Tensor) -> nn.Module:
         """Write w into the module and return it."""
+        if self._resting:  # what it rests on is somebody else's
+            self.rest_on(torch.empty_like(w))
+            self._resting = False
         parameters = dict(self.module.named_parameters())
         with torch.no_grad():
             for name, value in self.unflatten(w).items():

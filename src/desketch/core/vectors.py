@@ -15,7 +15,7 @@ from torch import Tensor
 
 from desketch.core import compiled
 
-__all__ = ["BLOCK", "blocks", "dot", "empty_rows", "largest", "norm"]
+__all__ = ["BLOCK", "blocks", "dot", "empty_rows", "largest", "lengths", "norm"]
 
 BLOCK = 1 << 16  # numbers
 
@@ -43,6 +43,14 @@ def norm(v: Tensor) -> float:
         wide = room[: len(part)].copy_(part)
         total += float(torch.dot(wide, wide))
     return sqrt(total) if total == total else total
+
+
+def lengths(rows: Tensor) -> list[float]:
+    """|row| of each, in the rows' own precision, as fast as they can be read; infinite where a square overflows."""
+    if rows.shape[1] <= BLOCK:
+        found: list[float] = torch.linalg.vector_norm(rows, dim=1).tolist()
+        return found
+    return [float(torch.dot(row, row)) ** 0.5 for row in rows]  # by BLAS: torch's norm takes three times as long
 
 
 def dot(u: Tensor, v: Tensor) -> float:

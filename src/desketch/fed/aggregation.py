@@ -48,7 +48,7 @@ class Aggregator:
     """A rule, what is known of the clients (``sizes``: agreed weights by id), and the window of norms."""
 
     def __init__(self, rule: Rule, *, sizes: Mapping[int, float] | None = None) -> None:
-        self.rule, self.sizes = rule, dict(sizes or {})
+        self.rule, self.sizes = rule, sizes or {}
         self._window: deque[float] = deque(maxlen=WINDOW)
 
     def judge(self, senders: Sequence[int], values: Tensor, weights: Tensor, *, found: int = 0) -> Judgement:
@@ -71,7 +71,7 @@ class Aggregator:
             senders[i]: [f"norm {norms[i]:.3g} bounded at {bound:.3g}"] for i in usable if float(norms[i]) > bound
         }
         p = self._cap(who, weights[usable].double(), limited)
-        rows = clip_to(values[usable].double(), bound)
+        rows = clip_to((values if len(usable) == len(values) else values[usable]).double(), bound)
         kept = [who[i] for i in rule.kept(rows)]
         for client in sorted(set(who) - set(kept)):
             limited.setdefault(client, []).append(f"not selected by {rule.name}")

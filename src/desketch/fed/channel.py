@@ -117,11 +117,15 @@ class SketchChannel(Channel):
                 "set client_momentum to 0, or let the server add the noise"
             )
         self.robust, self.along = robust, along
-        self.agreed = {} if mechanism else dict(agreed or {})
+        self.agreed = {} if mechanism else agreed or {}
         self.aggregator = Aggregator(rule_of(robust, private_mean=mechanism is not None), sizes=sizes)
         self._drawn: tuple[int, Sketch] | None = None
         self.sketch_at(0)  # a family or b that cannot be drawn is refused here, not in round 1
         self.header(0, "update"), self.header(0, "broadcast")
+
+    def agreed(self, client: int) -> float:
+        """The weight that frames of this client need not say, as it travels."""
+        return float(np.float32(self._agreed.get(client, 1.0)))
 
     def sketch_at(self, t: int) -> Sketch:
         """R_t, the same for every party."""
@@ -166,7 +170,7 @@ class SketchChannel(Channel):
             weights=weights,
             rounding=rounding,
             extra=extra.double().cpu().numpy(),
-            agreed=[self.agreed.get(client, 1.0) for client in clients],
+            agreed=[self.agreed(client) for client in clients],
         )
 
     def aggregate(self, t: int, frames: Mapping[int, bytes]) -> ServerStep:
@@ -189,9 +193,10 @@ class SketchChannel(Channel):
 
     def _signal(self, batch: wire.Batch, participants: Sequence[int]) -> Signal | None:
         counted = np.isin(batch.senders, participants)
-        return measure_signal(
-            torch.from_numpy(batch.values[counted]), torch.from_numpy(batch.weights[counted]), d=self.d
-        )
+        values, weights = batch.values, batch.weights
+        if not counted.all():
+            values, weights = values[counted], weights[counted]
+        return measure_signal(torch.from_numpy(values), torch.from_numpy(weights), d=self.d)
 
     def state_dict(self) -> dict[str, Any]:
         """What the robust rule remembers."""
@@ -203,11 +208,13 @@ class SketchChannel(Channel):
 
     def decode_updates(self, t: int, frames: Mapping[int, bytes]) -> wire.Batch:
         """The sketches and weights of the frames that can be used, and why the others cannot."""
-        return wire.decode_batch(frames, self.header(t, "update"), agreed=self.agreed)
+        return wire.decode_batch(
+            frames, self.header(t, "update"), agreed={client: self.agreed(client) for client in frames}
+        )
 
     def in_full(self, t: int, client: int, frame: bytes) -> bytes:
         """A client's update as a full frame."""
-        return wire.lengthen(frame, self.header(t, "update"), agreed=self.agreed.get(client, 1.0))
+        return wire.lengthen(frame, self.header(t, "update"), agreed=self.agreed(client))
 
     def encode_broadcast(self, t: int, y: Tensor) -> bytes:
         """The frame that carries the mean sketch, and what goes beside it, to everyone."""

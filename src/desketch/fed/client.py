@@ -17,6 +17,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from desketch.core.vectors import lengths
 from desketch.errors import InputError
 from desketch.fed.aggregation import LARGEST
 from desketch.fed.channel import Channel, SketchChannel
@@ -79,7 +80,7 @@ def encode_updates(
     frames: dict[int, bytes] = {}
     refused: dict[int, str] = {}
     for members, rows, weights in _updates(participants, channel, w, t):
-        finite = (torch.linalg.vector_norm(rows, dim=1) <= LARGEST).tolist()  # NaN is not
+        finite = [length <= LARGEST for length in lengths(rows)]  # NaN is not
         refused |= {p.client: NOT_FINITE for p, ok in zip(members, finite, strict=True) if not ok}
         kept = [i for i, ok in enumerate(finite) if ok]
         if not kept:

@@ -6,6 +6,14 @@ theorem with K local steps bounds f at another mean, over the clients' local ite
     w-bar^T = 1/(KT) Σ_{t=1..T} Σ_{k=0..K-1} ū^{t,k},      ū^{t,k} = Σ_c p_c u_c^{t,k},
 
 which begins with u^{1,0} = w^0 and needs what only the clients hold: an engine has to show it (`LocalIterates.visit`).
+
+The last n of them are n vectors of R^d.  Where these are too many numbers to keep (`LARGEST_WINDOW`), a fading mean
+stands in for theirs,
+
+    m^t = Σ_i beta^(t-i) w^i / Σ_i beta^(t-i),   i = 1..t,   beta = (n-1)/(n+1),
+
+one vector.  It is as old as theirs, Σ_i age_i weight_i = beta/(1-beta) = (n-1)/2, and leaves as much of noise that is
+independent between rounds, Σ_i weight_i² = (1-beta)/(1+beta) = 1/n.
 """
 
 from __future__ import annotations
@@ -18,7 +26,10 @@ from torch import Tensor
 
 from desketch.errors import InputError
 
-__all__ = ["Average", "LastRounds", "LocalIterates", "WholeRun", "make_average"]
+__all__ = ["Average", "FadingMean", "LastRounds", "LocalIterates", "WholeRun", "make_average"]
+
+LARGEST_WINDOW = 1 << 24
+"""Numbers: 64 MB, ten iterates of 1.6 million."""
 
 
 class Average:
@@ -111,8 +122,9 @@ class LastRounds(Average):
         self._last: deque[Tensor] = deque(maxlen=n)
 
     def add(self, w: Tensor) -> None:
-        """Remember w^t, forget w^{t-n}."""
-        self._last.append(w.clone())
+        """Remember w^t in the place of w^{t-n}."""
+        kept = self._last.popleft() if len(self._last) == self._last.maxlen else torch.empty_like(w)
+        self._last.append(kept.copy_(w))
 
     def of(self, w: Tensor) -> Tensor:
         """The mean of what is remembered."""
@@ -130,13 +142,47 @@ class LastRounds(Average):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from `state_dict`."""
         self._last.clear()
-        self._last.extend(state["last"])
+        self._last.extend(w.clone() for w in state["last"])
 
 
-def make_average(last: int | str = 1) -> Average:
-    """``1`` for none, ``n`` for the last n rounds, ``"all"`` for w^1..w^t, ``"local"`` for the theorem's w-bar."""
+class FadingMean(Average):
+    """The mean of all iterates with weights that fade as fast as those of the last n do on average."""
+
+    def __init__(self, n: int) -> None:
+        self.beta = (n - 1) / (n + 1)
+        self._mean: Tensor | None = None
+        self._n = 0
+
+    def add(self, w: Tensor) -> None:
+        """Move towards w^t by its share of the weights so far."""
+        self._n += 1
+        if self._mean is None:
+            self._mean = w.clone()
+        else:
+            self._mean.lerp_(w, (1 - self.beta) / (1 - self.beta**self._n))
+
+    def of(self, w: Tensor) -> Tensor:
+        """m^t itself, to be read before the next round."""
+        return w if self._mean is None else self._mean
+
+    def state_dict(self) -> dict[str, Any]:
+        """Mean and count."""
+        return {"mean": self._mean, "n": self._n}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from `state_dict`."""
+        self._mean, self._n = None if state["mean"] is None else state["mean"].clone(), int(state["n"])
+
+
+def make_average(last: int | str = 1, *, d: int) -> Average:
+    """``1`` for none, ``n`` for the last n rounds, ``"all"`` for w^1..w^t, ``"local"`` for the theorem's w-bar.
+
+    Of d numbers so many that n iterates are too much memory, the mean over n rounds is a fading one.
+    """
     if last == "all":
         return WholeRun()
     if last == "local":
         return LocalIterates()
-    return LastRounds(int(last)) if int(last) > 1 else Average()
+    if int(last) <= 1:
+        return Average()
+    return LastRounds(int(last)) if int(last) * d <= LARGEST_WINDOW else FadingMean(int(last))

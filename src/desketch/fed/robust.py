@@ -280,6 +280,8 @@ def clip_to(values: Tensor, radius: float) -> Tensor:
     """Rows no longer than ``radius``; a row that is not longer keeps every bit."""
     norms = _norms(values)
     long = norms > radius
+    if not long.any():
+        return values
     return torch.where(long[:, None], values * (radius / torch.where(long, norms, 1.0))[:, None], values)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from desketch.core.on_demand import looked_at
 from desketch.errors import BudgetError, InputError, PrivacyError
 from desketch.fed.channel import Channel
 from desketch.fed.client import Participant, encode_updates
@@ -137,7 +138,10 @@ class Observers(Observer):
 
 @dataclass(kw_only=True)
 class Federation:
-    """The parties of Algorithm 1 and how they work; `run` drives it and leaves it resumable (`state_dict`)."""
+    """The parties of Algorithm 1 and how they work; `run` drives it and leaves it resumable (`state_dict`).
+
+    ``clients`` that are no list are made when they are asked for, by ``clients[c]``, and checked then.
+    """
 
     clients: Sequence[Participant]
     channel: Channel
@@ -147,12 +151,13 @@ class Federation:
     average: Average = field(default_factory=Average)
     privacy: Privacy | None = None
     memory: ClientMomentum | None = None
-    evaluate: Callable[[Tensor], Mapping[str, float]] = lambda w: {}
+    evaluate: Callable[[Tensor], Mapping[str, float]] | None = None
     evaluate_every: int = 1
 
     def __post_init__(self) -> None:
         check_ids(self.clients)
-        _check_privacy(self.clients, self.channel, self.privacy)
+        _check_privacy(looked_at(self.clients), self.channel, self.privacy)
+        self._kept: dict[int, Participant] = {}  # of clients made on demand, those that have something to keep
         self.server = Server(self.w0, optimizer=self.optimizer, channel=self.channel)
         self.spent_budget = False
 
@@ -173,7 +178,8 @@ class Federation:
     def state_dict(self) -> dict[str, Any]:
         """Everything `run` needs to go on bit for bit."""
         ledger = self.privacy.ledger.state_dict() if self.privacy else None
-        clients = {str(c.client): c.state_dict() for c in self.clients if hasattr(c, "state_dict")}
+        here = self.clients if isinstance(self.clients, list | tuple) else self._kept.values()
+        clients = {str(c.client): c.state_dict() for c in here if hasattr(c, "state_dict")}
         kept = {client: state for client, state in clients.items() if state}
         average = self.average.state_dict()
         memory = self.memory.state_dict() if self.memory else {}
@@ -189,12 +195,31 @@ class Federation:
         if self.memory:
             self.memory.load_state_dict(state["memory"])
         for client, kept in state["clients"].items():
-            self.clients[int(client)].load_state_dict(kept)  # type: ignore[attr-defined]
+            (participant,) = self.participants([int(client)])
+            participant.load_state_dict(kept)  # type: ignore[attr-defined]
+            self._kept[int(client)] = participant
+
+    def participants(self, cohort: Sequence[int]) -> list[Participant]:
+        """The clients of these ids; those made on demand are checked as the others were at the beginning."""
+        if isinstance(self.clients, list | tuple):
+            return [self.clients[client] for client in cohort]
+        found = [self._kept.get(client) or self.clients[client] for client in cohort]
+        for client, participant in zip(cohort, found, strict=True):
+            if participant.client != client:
+                raise InputError(f"clients[{client}] must have the id {client}, got {participant.client}")
+        _check_privacy(found, self.channel, self.privacy)
+        return found
+
+    def keep(self, trained: Sequence[Participant]) -> None:
+        """Hold on to clients made on demand that have something for their next round."""
+        if not isinstance(self.clients, list | tuple):
+            stateful = [p for p in trained if hasattr(p, "state_dict")]
+            self._kept |= {p.client: p for p in stateful if p.state_dict()}
 
 
 def check_ids(clients: Sequence[Participant]) -> None:
     """Client c stands at place c: ids name frames, streams of randomness and ledgers."""
-    ids = [participant.client for participant in clients]
+    ids = [participant.client for participant in looked_at(clients)]
     if ids != list(range(len(ids))) or not ids:
         raise InputError(f"clients must have the ids 0..N-1 in order, N >= 1, got {ids[:8]}{' ...' if ids[8:] else ''}")
 
@@ -246,14 +271,16 @@ def _round(f: Federation, t: int, watch: Observer, started: float, *, evaluated:
     bytes_down = sum(server.catch_up_size(client) for client in cohort)
     # K local steps, Δ_c(t) <- u_c^{t,K} - w^t, send enc_t(Δ_c(t))
     online = [client for client in cohort if fates[client] != "dropped"]
+    clients = f.participants(online)
     sent, refused = encode_updates(
-        [f.clients[client] for client in online],
+        clients,
         f.channel,
         w,
         t=t,
         memory=f.memory,
         last_step=server.replica.optimizer.last_step if getattr(f.channel, "along", False) else None,
     )
+    f.keep(clients)
     watch.on_frames(t, w, sent)
 
     # /* Server */ Δ~^t <- 1/N Σ_c enc_t(Δ_c(t)), sent to each client and applied by all, server included
@@ -263,7 +290,7 @@ def _round(f: Federation, t: int, watch: Observer, started: float, *, evaluated:
 
     return RoundRecord(
         round=t,
-        metrics=dict(f.evaluate(f.model_vector)) if evaluated else {},
+        metrics=dict(f.evaluate(f.model_vector)) if f.evaluate and evaluated else {},
         bytes_up=sum(len(frame) for frame in sent.values()),
         bytes_down=bytes_down,
         asked=len(cohort),

@@ -25,6 +25,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from desketch.core.vectors import BLOCK
+
 __all__ = ["FIRST", "Signal", "first_rounds", "measure_signal", "sentence"]
 
 FIRST = 10
@@ -43,9 +45,14 @@ def measure_signal(sketches: Tensor, weights: Tensor, *, d: int) -> Signal | Non
     """The shares of decoded sketches (n, b); None of fewer than two clients, or where nothing was sent."""
     if len(sketches) < 2:
         return None
-    s, p = sketches.double(), weights.double() / weights.double().sum()
-    y = p @ s
-    P, A, length = float(p @ p), float(p @ s.square().sum(dim=1)), float(torch.dot(y, y))
+    p = weights.double() / weights.double().sum()
+    y, A = torch.zeros(sketches.shape[1], dtype=torch.float64), 0.0
+    several = max(1, BLOCK // sketches.shape[1])  # rows at a time, in float64
+    for part, shares in zip(torch.split(sketches, several), torch.split(p, several), strict=True):
+        s = part.double()
+        y += shares @ s
+        A += float(shares @ s.square_().sum(dim=1))
+    P, length = float(p @ p), float(torch.dot(y, y))
     if not (A > 0 and length > 0 and P < 1):
         return None
     m = (length - P * A) / (1 - P)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from desketch.core.on_demand import OnDemand
 from desketch.errors import InputError
 from desketch.fed.client import Participant
 from desketch.fed.engine import Engine
@@ -37,6 +38,7 @@ class TensorCrew:
         cohort = [participant.data for participant in participants]
         for places, rows in self.engine.chunks(w, cohort, self.work, t=t):
             yield [participants[i] for i in places], rows, [cohort[i].weight for i in places]
+            del rows  # before the next are made: their memory is used again
 
 
 @dataclass(frozen=True)
@@ -104,12 +106,18 @@ class ExampleClient:
 
 def tensor_clients(
     data: Sequence[ClientData], engine: Engine, work: LocalWork, *, privacy: Privacy | None = None
-) -> list[Participant]:
-    """The participants of a run on tensors; with ``privacy.examples`` they give nothing but private sketches."""
-    for one in data:
+) -> Sequence[Participant]:
+    """The participants of a run on tensors; with ``privacy.examples`` they give nothing but private sketches.
+
+    Data that are no list are asked for when their client is.
+    """
+    crew, examples = TensorCrew(engine, work), privacy.examples if privacy else None
+
+    def make(c: int) -> Participant:
+        one = data[c]
         if len(one.y) == 0:
             raise InputError(f"client {one.client} has no data; use fewer clients or another partition")
-    if privacy and privacy.examples:
-        return [ExampleClient(one, work, privacy.examples) for one in data]
-    crew = TensorCrew(engine, work)
-    return [TensorClient(one, crew) for one in data]
+        return TensorClient(one, crew) if examples is None else ExampleClient(one, work, examples)
+
+    made = OnDemand(len(data), make)
+    return list(made) if isinstance(data, list | tuple) else made

@@ -11,6 +11,10 @@
 
 Every file is flushed to the disk and carries a checksum of its own (`desketch.core.files`).  A row is there before the
 checkpoint that counts it, and the settings before anything that needs them.
+
+A checkpoint is written every n rounds if a run says so.  If it does not, every `EVERY` rounds, until one took longer
+than `SLOW` seconds; from then on after the first round that ends `SHARE` times as long after it as it took, so that
+they cost about a twentieth of a long run.  Which rounds have one changes nothing: a resumed run computes the same bits.
 """
 
 from __future__ import annotations
@@ -18,7 +22,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from time import perf_counter
+from typing import Any, Literal, Protocol
 
 from torch import Tensor
 
@@ -32,7 +37,10 @@ from desketch.fed.mechanism import Privacy
 from desketch.fed.rounds import Observer, RoundRecord
 from desketch.privacy.book import LedgerBook
 
-__all__ = ["RunFolder"]
+__all__ = ["Every", "RunFolder"]
+
+Every = int | Literal["auto"]
+EVERY, SLOW, SHARE = 10, 1.0, 20
 
 
 class Resumable(Protocol):
@@ -66,7 +74,7 @@ class RunFolder(Observer):
         federation: Resumable,
         *,
         identity: str = "",
-        checkpoint_every: int = 10,
+        checkpoint_every: Every = "auto",
         capture: Collection[int] = (),
         capture_meta: Mapping[str, Any] | None = None,
         config: bytes | None = None,
@@ -78,6 +86,7 @@ class RunFolder(Observer):
         self.book = LedgerBook(path, federation.privacy.ledger) if federation.privacy else None
         self.rows: list[dict[str, Any]] = []
         self.saved = 0  # the round of the last checkpoint
+        self._ended, self._took = 0.0, 0.0  # when it was written, and how long that took
 
     def start(self) -> None:
         """Begin a new run; a folder that already holds one is refused."""
@@ -126,18 +135,26 @@ class RunFolder(Observer):
             write_durably(folder / f"client-{client:04d}.frame", full)
 
     def on_round(self, record: RoundRecord) -> None:
-        """Append the row; checkpoint every n rounds."""
+        """Append the row; checkpoint if one is due."""
         row = record.row()
         self.rows.append(row)
         append_row(self.path / "metrics.jsonl", row)
-        if record.round % self.checkpoint_every == 0:
+        if self._due(record.round):
             self.checkpoint()
+
+    def _due(self, t: int) -> bool:
+        if self.checkpoint_every != "auto":
+            return t % self.checkpoint_every == 0
+        if self._took > SLOW:
+            return perf_counter() - self._ended >= SHARE * self._took
+        return t % EVERY == 0
 
     def checkpoint(self) -> None:
         """Write the federation's state as it is between two rounds."""
-        f = self.federation
+        f, started = self.federation, perf_counter()
         save_checkpoint(self.path / "checkpoint", f.state_dict(), t=f.t, identity=self.identity)
-        self.saved = f.t
+        self.saved, self._ended = f.t, perf_counter()
+        self._took = self._ended - started
 
     def _begin(self) -> None:
         for left in self.path.rglob(".*.tmp"):  # by a writer that was killed

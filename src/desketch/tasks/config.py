@@ -11,7 +11,7 @@ import hashlib
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -164,7 +164,10 @@ class RunConfig(_Strict):
     engine: Literal["in-process", "flower-sim"] = Field("in-process", description="what moves the bytes")
     device: str = Field("cpu", description="torch device")
     evaluate_every: int = Field(1, ge=1, description="rounds between evaluations")
-    checkpoint_every: int = Field(10, ge=1, description="rounds between checkpoints")
+    checkpoint_every: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
+        "auto",
+        description="rounds between checkpoints; auto: 10, and where one takes over a second, 20 times that long",
+    )
     capture: tuple[int, ...] = Field((), description="rounds whose frames are written to the run folder")
     tensorboard: bool = Field(False, description="also write TensorBoard events")
     out: str | None = Field(None, description="run folder")

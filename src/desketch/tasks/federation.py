@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
 from torch import Tensor
 
+from desketch.core.on_demand import OnDemand, OnDemandTable
 from desketch.errors import ConfigError
 from desketch.fed import (
     Attendance,
@@ -47,7 +49,7 @@ class Setup:
     config: RunConfig
     task: Task
     model: FlatModel
-    clients: list[ClientData]
+    clients: Sequence[ClientData]
 
     @property
     def work(self) -> LocalWork:
@@ -78,9 +80,9 @@ class Setup:
         return self.agreement().channel(privacy.sketch if privacy else None, sizes=self.sizes)
 
     @property
-    def sizes(self) -> dict[int, float]:
+    def sizes(self) -> Mapping[int, float]:
         """The weight of every client, which the server knows as well as they do."""
-        return {client.client: client.weight for client in self.clients}
+        return OnDemandTable(len(self.clients), lambda c: self.clients[c].weight)
 
     def privacy(self) -> Privacy | None:
         """The mechanism of the configuration, calibrated, and its ledger; None for a run without privacy."""
@@ -106,7 +108,7 @@ class Setup:
         c = self.config
         return Attendance(fraction=c.fraction, dropout=c.dropout, straggler=c.straggler, seed=c.seed)
 
-    def participants(self, privacy: Privacy | None, visit: Visit | None = None) -> list[Participant]:
+    def participants(self, privacy: Privacy | None, visit: Visit | None = None) -> Sequence[Participant]:
         """The clients, trained by the engine that fits the model, privately if ``privacy`` says so."""
         sample = self.clients[0].x[:2], self.clients[0].y[:2]
         engine = make_engine(self.model, sample, privacy=privacy, visit=visit)
@@ -119,7 +121,7 @@ class Setup:
         """
         c = self.config
         privacy = privacy or self.privacy()
-        average = make_average(c.average)
+        average = make_average(c.average, d=self.model.d)
         visit = average.visit if isinstance(average, LocalIterates) else None
         return Federation(
             clients=self.participants(privacy, visit),
@@ -145,7 +147,7 @@ class Setup:
             channel=self.channel(),
             optimizer=self.agreement().make_optimizer(),
             w0=self.model.flatten(),
-            average=make_average(c.average),
+            average=make_average(c.average, d=self.model.d),
             failures=Failures(nodes=c.node_failures, edges=c.edge_failures, seed=c.seed),
             evaluate=self.evaluate,
             evaluate_every=c.evaluate_every,
@@ -168,10 +170,15 @@ def prepare(config: RunConfig) -> Setup:
     model = FlatModel(build_model(config.model, task, seed=config.seed).to(config.device), task.goal.loss)
     moved = {name: getattr(task, name).to(config.device) for name in ("x_val", "y_val", "x_test", "y_test")}
     weight = 1.0 if config.weighting == "uniform" else 0.0  # 0: by examples
-    clients = [
-        ClientData(c, task.x_train[i].to(config.device), task.y_train[i].to(config.device), weight=weight)
-        for c, i in enumerate(parts)
-    ]
+    # a client's examples side by side: a client is two views, made when it is asked for
+    x, y = (whole[parts.order].to(config.device) for whole in (task.x_train, task.y_train))
+    starts = parts.starts
+
+    def client(c: int) -> ClientData:
+        own = slice(starts[c], starts[c + 1])
+        return ClientData(c, x[own], y[own], weight=weight)
+
+    clients = OnDemand(config.clients, client)
     return Setup(config, replace(task, **moved), model, clients)
 
 

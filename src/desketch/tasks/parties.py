@@ -98,7 +98,7 @@ def server_session(
         setup.model.flatten(),
         folder=folder,
         privacy=setup.privacy(),
-        average=make_average(average),
+        average=make_average(average, d=setup.model.d),
         identities=Identities(setup.config.clients, enrolled),
         sizes=setup.sizes,
         stores=stores,

@@ -14,48 +14,67 @@ their place (so ``shards:K`` gives a client K contiguous stretches), and tenths 
 from __future__ import annotations
 
 from collections.abc import Callable
+from heapq import heapify, heapreplace
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from desketch.core.on_demand import OnDemand
 from desketch.errors import ConfigError
 from desketch.tasks.data import Task
 
-__all__ = ["PARTITIONS", "partition"]
+__all__ = ["PARTITIONS", "Parts", "partition"]
 
 Indices = npt.NDArray[np.int64]
 Rng = np.random.Generator
 _TENTHS = 10
 
 
-def partition(task: Task, spec: str, clients: int, seed: int) -> list[Tensor]:
-    """Deal the training examples out: one sorted index tensor per client, a pure function of its arguments."""
+class Parts(OnDemand[Tensor]):
+    """Who holds what: a sorted index tensor per client, all of them stretches of one ``order``."""
+
+    def __init__(self, owners: Indices, clients: int) -> None:
+        """``owners`` is the client of every example."""
+        self.order = torch.from_numpy(np.argsort(owners, kind="stable"))
+        self.starts: list[int] = [0, *np.cumsum(np.bincount(owners, minlength=clients)).tolist()]
+        super().__init__(clients, lambda c: self.order[self.starts[c] : self.starts[c + 1]])
+
+
+def partition(task: Task, spec: str, clients: int, seed: int) -> Parts:
+    """Deal the training examples out, a pure function of its arguments."""
     kind, _, argument = spec.partition(":")
     if kind not in PARTITIONS or bool(argument) == (kind == "iid"):
         raise ConfigError(f"unknown partition {spec!r}; choose iid, dirichlet:0.5, shards:2 or column:NAME")
     n = len(task.y_train)
     if not 1 <= clients <= n:
         raise ConfigError(f"{n} training examples cannot be dealt out to {clients} clients; choose 1 to {n} clients")
-    parts = PARTITIONS[kind](task, argument, clients, np.random.default_rng(seed))
-    return [torch.from_numpy(np.sort(part).astype(np.int64)) for part in parts]
+    return Parts(PARTITIONS[kind](task, argument, clients, np.random.default_rng(seed)), clients)
 
 
-def _iid(task: Task, _: str, clients: int, rng: Rng) -> list[Indices]:
-    return list(np.array_split(rng.permutation(len(task.y_train)), clients))
+def _iid(task: Task, _: str, clients: int, rng: Rng) -> Indices:
+    n = len(task.y_train)
+    owners = np.empty(n, np.int64)
+    owners[rng.permutation(n)] = _even(n, clients)
+    return owners
 
 
-def _dirichlet(task: Task, argument: str, clients: int, rng: Rng) -> list[Indices]:
+def _even(n: int, parts: int) -> Indices:
+    """The part of each of n things in a row, cut as evenly as can be, the longer parts first."""
+    return np.repeat(np.arange(parts), n // parts + (np.arange(parts) < n % parts))
+
+
+def _dirichlet(task: Task, argument: str, clients: int, rng: Rng) -> Indices:
     concentration = _number(argument, "dirichlet:A", minimum=1e-3)
     strata = _strata(task)
-    parts: list[list[Indices]] = [[] for _ in range(clients)]
+    dealt, owners = [], []
     for c in range(int(strata.max()) + 1):
         members = rng.permutation(np.flatnonzero(strata == c))
-        cuts = np.cumsum(rng.dirichlet(np.full(clients, concentration)))[:-1] * len(members)
-        for part, piece in zip(parts, np.split(members, np.round(cuts).astype(int)), strict=True):
-            part.append(piece)
-    return _fill_empty([np.concatenate(part) for part in parts])
+        cuts = np.round(np.cumsum(rng.dirichlet(np.full(clients, concentration)))[:-1] * len(members)).astype(int)
+        dealt.append(members)
+        owners.append(np.searchsorted(cuts, np.arange(len(members)), side="right"))
+    return _fill_empty(np.concatenate(dealt), np.concatenate(owners), clients)
 
 
 def _strata(task: Task) -> Indices:
@@ -68,28 +87,38 @@ def _strata(task: Task) -> Indices:
     return ranks * _TENTHS // len(key)
 
 
-def _fill_empty(parts: list[Indices]) -> list[Indices]:
-    """Give each empty client one example of the client that has most."""
-    for i, part in enumerate(parts):
-        if part.size == 0:
-            rich = int(np.argmax([p.size for p in parts]))
-            parts[i], parts[rich] = parts[rich][-1:], parts[rich][:-1]
-    return parts
+def _fill_empty(dealt: Indices, holders: Indices, clients: int) -> Indices:
+    """The owners of examples 0..n-1; each empty client gets the last one of the first client that has most."""
+    sizes = np.bincount(holders, minlength=clients)
+    by_holder = np.argsort(holders, kind="stable")
+    ends = np.cumsum(sizes)
+    heap = [(-int(size), client) for client, size in enumerate(sizes)]
+    heapify(heap)
+    for empty in np.flatnonzero(sizes == 0).tolist():
+        size, rich = heap[0]
+        heapreplace(heap, (size + 1, rich))
+        ends[rich] -= 1
+        holders[by_holder[ends[rich]]] = empty
+    owners = np.empty_like(holders)
+    owners[dealt] = holders
+    return owners
 
 
-def _shards(task: Task, argument: str, clients: int, rng: Rng) -> list[Indices]:
+def _shards(task: Task, argument: str, clients: int, rng: Rng) -> Indices:
     per_client = int(_number(argument, "shards:K", minimum=1, whole=True))
     n = len(task.y_train)
     if clients * per_client > n:
         raise ConfigError(f"{clients} clients x {per_client} shards exceed {n} training examples; lower one of them")
     by_label = rng.permutation(n)
     by_label = by_label[np.argsort(task.goal.sort_key(task.y_train)[by_label], kind="stable")]
-    shards = np.array_split(by_label, clients * per_client)
-    order = rng.permutation(len(shards)).reshape(clients, per_client)
-    return [np.concatenate([shards[i] for i in row]) for row in order]
+    holders = np.empty(clients * per_client, np.int64)
+    holders[rng.permutation(len(holders))] = np.repeat(np.arange(clients), per_client)
+    owners = np.empty(n, np.int64)
+    owners[by_label] = holders[_even(n, len(holders))]
+    return owners
 
 
-def _column(task: Task, name: str, clients: int, _: Rng) -> list[Indices]:
+def _column(task: Task, name: str, clients: int, _: Rng) -> Indices:
     if name not in task.columns:
         known = ", ".join(sorted(task.columns)) or "none"
         raise ConfigError(f"{task.name} has no column {name!r} to partition by; its columns: {known}")
@@ -98,10 +127,10 @@ def _column(task: Task, name: str, clients: int, _: Rng) -> list[Indices]:
         raise ConfigError(
             f"column {name!r} has {len(values)} values, so there are {len(values)} clients, not {clients}"
         )
-    return [np.flatnonzero(codes == c) for c in range(clients)]
+    return codes.reshape(-1)
 
 
-PARTITIONS: dict[str, Callable[[Task, str, int, Rng], list[Indices]]] = {
+PARTITIONS: dict[str, Callable[[Task, str, int, Rng], Indices]] = {  # the owner of every example
     "iid": _iid,
     "dirichlet": _dirichlet,
     "shards": _shards,

@@ -198,10 +198,13 @@ class Sign(Codec):
         bits = np.unpackbits(payload[:, 4:], axis=1, bitorder="little")
         if bits[:, header.b :].any():
             raise WireError("payload: the padding bits are not zero")
-        signs = np.float32(1) - np.float32(2) * bits[:, : header.b].astype(np.float32)
+        signs = bits[:, : header.b].astype(np.float32)  # 0 and 1, made 1 and -1 where they are
+        signs *= np.float32(-2)
+        signs += np.float32(1)
         salts = (scale[:, 0].view(np.uint32) % SALTS).tolist()
         with np.errstate(over="ignore"):
-            return _finite(rotate_back(signs, _rotation_key(header), salts) * scale, "scale")
+            values = rotate_back(signs, _rotation_key(header), salts)
+            return _finite(np.multiply(values, scale, out=values), "scale")
 
 
 CODEC_TABLE: dict[str, Codec] = {codec.name: codec for codec in (Single(), Half(), Integer(8), Integer(4), Sign())}
