@@ -123,10 +123,6 @@ class SketchChannel(Channel):
         self.sketch_at(0)  # a family or b that cannot be drawn is refused here, not in round 1
         self.header(0, "update"), self.header(0, "broadcast")
 
-    def agreed(self, client: int) -> float:
-        """The weight that frames of this client need not say, as it travels."""
-        return float(np.float32(self._agreed.get(client, 1.0)))
-
     def sketch_at(self, t: int) -> Sketch:
         """R_t, the same for every party."""
         if self._drawn is None or self._drawn[0] != t:
@@ -170,7 +166,7 @@ class SketchChannel(Channel):
             weights=weights,
             rounding=rounding,
             extra=extra.double().cpu().numpy(),
-            agreed=[self.agreed(client) for client in clients],
+            agreed=[self.agreed.get(client, 1.0) for client in clients],
         )
 
     def aggregate(self, t: int, frames: Mapping[int, bytes]) -> ServerStep:
@@ -209,12 +205,12 @@ class SketchChannel(Channel):
     def decode_updates(self, t: int, frames: Mapping[int, bytes]) -> wire.Batch:
         """The sketches and weights of the frames that can be used, and why the others cannot."""
         return wire.decode_batch(
-            frames, self.header(t, "update"), agreed={client: self.agreed(client) for client in frames}
+            frames, self.header(t, "update"), agreed=self.agreed
         )
 
     def in_full(self, t: int, client: int, frame: bytes) -> bytes:
         """A client's update as a full frame."""
-        return wire.lengthen(frame, self.header(t, "update"), agreed=self.agreed(client))
+        return wire.lengthen(frame, self.header(t, "update"), agreed=self.agreed.get(client, 1.0))
 
     def encode_broadcast(self, t: int, y: Tensor) -> bytes:
         """The frame that carries the mean sketch, and what goes beside it, to everyone."""

@@ -21,7 +21,7 @@ def payload_of(channel: SketchChannel, t: int, client: int, frame: bytes) -> byt
     """What tells a client's frame from anybody else's; None where equal numbers make equal bytes, or for no frame."""
     if not CODEC_TABLE[channel.wire.codec].stochastic:
         return None
-    agreed, header = channel.agreed(client), channel.header(t, "update")
+    agreed, header = channel.agreed.get(client, 1.0), channel.header(t, "update")
     try:
         if not decode(frame, header, agreed=agreed)[1].any():
             return None
