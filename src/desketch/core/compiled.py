@@ -32,6 +32,7 @@ __all__ = [
     "LONG",
     "absence",
     "available",
+    "decode_signs",
     "empty",
     "isa",
     "isas",
@@ -105,6 +106,16 @@ def rotate(key: bytes, salts: Sequence[int], x: npt.NDArray[np.float32], *, back
     out = np.empty(x.shape, dtype=np.float32)
     streams = np.asarray(salts, dtype=np.uint32)
     _kernels.rotate(key, isa(), streams, np.ascontiguousarray(x), out, back, workers(x.size, thread_limit()))
+    return out
+
+
+def decode_signs(
+    key: bytes, salts: npt.NDArray[np.uint32], scales: npt.NDArray[np.float32], payloads: npt.NDArray[np.uint8], b: int
+) -> npt.NDArray[np.float32]:
+    """Scale times signs, rotated back, of one-bit messages whose last bytes hold b bits each."""
+    out = empty((len(payloads), b), np.float32)
+    start = payloads.shape[1] - -(-b // 8)
+    _kernels.decode(key, isa(), salts, scales, payloads, start, out, workers(out.size, thread_limit()))
     return out
 
 
