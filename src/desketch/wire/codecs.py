@@ -60,6 +60,10 @@ class Codec(ABC):
     def decode(self, payload: Bytes, header: Header) -> Floats:
         """Decode ``(n, size)`` bytes; raise a `WireError` naming ``scale`` or ``payload`` for values never encoded."""
 
+    def silent(self, payload: Bytes, header: Header) -> bool:
+        """Whether one payload says nothing but zeros."""
+        return not self.decode(payload[None], header).any()
+
 
 class Single(Codec):
     """Plain little-endian float32: nothing is lost."""
@@ -201,7 +205,7 @@ class Sign(Codec):
         within = len(scale) == 0 or float(scale.max()) * (b + 1) ** 0.5 < _FLOAT32_MAX  # |Qᵀ s| = √b: no number is longer
         return values if within else _finite(values, "scale")
 
-    def silent(self, payload: Bytes) -> bool:
+    def silent(self, payload: Bytes, header: Header) -> bool:
         """Whether the scale is zero."""
         return not payload[:4].any()
 
