@@ -19,7 +19,7 @@ from torch import Tensor
 from desketch import wire
 from desketch.core.vectors import norm
 from desketch.errors import ConfigError, InputError, PrivacyError, WireError
-from desketch.fed.aggregation import Aggregator
+from desketch.fed.aggregation import Aggregator, Judgement
 from desketch.fed.mechanism import SketchMechanism
 from desketch.fed.robust import Rule, rule_of
 from desketch.fed.signal import Signal, measure_signal
@@ -184,14 +184,15 @@ class SketchChannel(Channel):
             frame = self.encode_broadcast(t, y)
         except WireError as error:
             return ServerStep(None, (), refused, judged.limited, void=f"broadcast: {error}")
-        signal = None if self.mechanism else self._signal(batch, judged.participants)
+        signal = None if self.mechanism else self._signal(batch, judged)
         return ServerStep(frame, judged.participants, refused, judged.limited, signal=signal)
 
-    def _signal(self, batch: wire.Batch, participants: Sequence[int]) -> Signal | None:
-        counted = np.isin(batch.senders, participants)
-        return measure_signal(
-            torch.from_numpy(batch.values[counted]), torch.from_numpy(batch.weights[counted]), d=self.d
-        )
+    def _signal(self, batch: wire.Batch, judged: Judgement) -> Signal | None:
+        values, weights, norms = torch.from_numpy(batch.values), torch.from_numpy(batch.weights), judged.norms
+        if len(judged.participants) < len(batch.senders):
+            counted = torch.from_numpy(np.isin(batch.senders, judged.participants))
+            values, weights, norms = values[counted], weights[counted], None if norms is None else norms[counted]
+        return measure_signal(values, weights, d=self.d, norms=None if self.along else norms)
 
     def state_dict(self) -> dict[str, Any]:
         """What the robust rule remembers."""

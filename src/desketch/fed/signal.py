@@ -19,11 +19,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from statistics import fmean
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from desketch.fed.robust import bounded_mean, norms_of
 
 __all__ = ["FIRST", "Signal", "first_rounds", "measure_signal", "sentence"]
 
@@ -39,13 +42,16 @@ class Signal:
     step_share: float
 
 
-def measure_signal(sketches: Tensor, weights: Tensor, *, d: int) -> Signal | None:
-    """The shares of decoded sketches (n, b); None of fewer than two clients, or where nothing was sent."""
+def measure_signal(sketches: Tensor, weights: Tensor, *, d: int, norms: Tensor | None = None) -> Signal | None:
+    """The shares of decoded sketches (n, b); None of fewer than two clients, or where nothing was sent.
+
+    ``norms`` are the lengths of the rows, where somebody has measured them.
+    """
     if len(sketches) < 2:
         return None
-    s, p = sketches.double(), weights.double() / weights.double().sum()
-    y = p @ s
-    P, A, length = float(p @ p), float(p @ s.square().sum(dim=1)), float(torch.dot(y, y))
+    p, squares = weights.double() / weights.double().sum(), (norms_of(sketches) if norms is None else norms).square()
+    y = bounded_mean(sketches, weights, squares, inf)
+    P, A, length = float(p @ p), float(p @ squares), float(torch.dot(y, y))
     if not (A > 0 and length > 0 and P < 1):
         return None
     m = (length - P * A) / (1 - P)
