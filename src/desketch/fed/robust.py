@@ -279,8 +279,11 @@ def check_cohort(rule: Rule, *, clients: int, fraction: float) -> None:
 
 def weighted_mean(values: Tensor, weights: Tensor) -> Tensor:
     """Σ weights_i values_i / Σ weights_i over the rows, in float64: shares first, so that nothing overflows."""
-    share = weights.double() / weights.double().sum()
-    return share @ values.double()
+    return _shares(weights) @ values.double()
+
+
+def _shares(weights: Tensor) -> Tensor:
+    return weights.double() / weights.double().sum()
 
 
 def bounded_mean(values: Tensor, weights: Tensor, norms: Tensor, radius: float) -> Tensor:
@@ -288,7 +291,7 @@ def bounded_mean(values: Tensor, weights: Tensor, norms: Tensor, radius: float) 
 
     Thousands of rows in float64 at once would cost more in memory than in arithmetic.
     """
-    share = weights.double() / weights.double().sum()
+    share = _shares(weights)
     total, step = torch.zeros(values.shape[1], dtype=torch.float64), rows_at_once(values)
     wide = torch.empty(min(step, len(values)), values.shape[1], dtype=torch.float64)
     for start in range(0, len(values), step):

@@ -201,8 +201,12 @@ class Sign(Codec):
             raise WireError("scale: the scale is not a finite non-negative number")
         if b % 8 and (payload[:, -1] >> b % 8).any():
             raise WireError("payload: the padding bits are not zero")
-        values = scaled_signs(np.ascontiguousarray(payload), b, _rotation_key(header), scale.view(np.uint32) % SALTS, scale)
-        within = len(scale) == 0 or float(scale.max()) * (b + 1) ** 0.5 < _FLOAT32_MAX  # |Qᵀ s| = √b: no number is longer
+        values = scaled_signs(
+            np.ascontiguousarray(payload), b, _rotation_key(header), scale.view(np.uint32) % SALTS, scale
+        )
+        within = (
+            len(scale) == 0 or float(scale.max()) * (b + 1) ** 0.5 < _FLOAT32_MAX
+        )  # |Qᵀ s| = √b: no number is longer
         return values if within else _finite(values, "scale")
 
     def silent(self, payload: Bytes, header: Header) -> bool:

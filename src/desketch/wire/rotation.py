@@ -54,10 +54,10 @@ def rotate_back(y: Floats, key: Key, salts: Sequence[int]) -> Floats:
 
 
 def scaled_signs(payloads: Bytes, b: int, key: Key, salts: npt.NDArray[np.uint32], scales: Floats) -> Floats:
-    """scale Qᵀ s for the signs s that the last bytes of every payload hold, low bit first, a set one negative."""
+    """The vectors scale Qᵀ s, s the signs that the last bytes of every payload hold: low bit first, 1 is negative."""
     if compiled.wanted() and 0 < b < 2**31:
         return compiled.decode_signs(key.bits, salts, scales, payloads, b)
-    bits = np.unpackbits(payloads[:, -(-(-b // 8)) :], axis=1, bitorder="little")[:, :b]
+    bits = np.unpackbits(payloads[:, payloads.shape[1] - (b + 7) // 8 :], axis=1, bitorder="little")[:, :b]
     signs = np.float32(1) - np.float32(2) * bits.astype(np.float32)
     with np.errstate(over="ignore"):
         return rotate_back(signs, key, salts.tolist()) * scales[:, None]

@@ -62,14 +62,16 @@ class Opener:
         if self.length is not None and len(payload) != self.length:
             raise WireError(f"payload length: got {len(payload)} bytes, expected {self.length}")
         if (len(payload) >= WIDE_FROM) != bool(flag & _WIDE):
-            raise WireError(f"flag: a payload of {len(payload)} bytes has the other size of check; 4 bytes from 4096 on")
+            raise WireError(
+                f"flag: a payload of {len(payload)} bytes has the other size of check; 4 bytes from 4096 on"
+            )
         if flag & _WEIGHT and weight == agreed:
             raise WireError(f"weight: got {weight:g}, which is agreed and need not be sent")
         weight, begun = self._begin(weight, len(payload))
         if view[2:at] != _end(begun, payload):
             raise WireError(
-                "check: it does not match: the frame was damaged on the way, or the two sides do not agree on run, key, "
-                "round, family, d, b, codec, kind or weight"
+                "check: it does not match: the frame was damaged on the way, or the two sides do not agree on run, "
+                "key, round, family, d, b, codec, kind or weight"
             )
         return weight, payload
 
