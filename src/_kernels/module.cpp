@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "crc.h"
 #include "operator.h"
 #include "shared.h"
 
@@ -140,6 +141,15 @@ void decode(nb::bytes key, const std::string& isa, const Salts& salts, const Sca
   work(turn, {payloads.data() + start, payloads.shape(1), scales.data()}, y.data(), threads);
 }
 
+// The CRC-16 of an object with a buffer (bytes, memoryview), from what came before on.
+uint16_t checked(nb::handle data, uint16_t begun) {
+  Py_buffer view;
+  if (PyObject_GetBuffer(data.ptr(), &view, PyBUF_SIMPLE)) throw nb::python_error();
+  const uint16_t crc = crc16(static_cast<const uint8_t*>(view.buf), size_t(view.len), begun);
+  PyBuffer_Release(&view);
+  return crc;
+}
+
 // A long result as bytes; its memory is kept for the next one when nobody holds it any more.
 nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>> long_result(size_t bytes) {
   struct Block { void* data; size_t bytes; };
@@ -161,6 +171,7 @@ NB_MODULE(_kernels, m) {
   m.def("variable", &variable, "A variable of the environment, or None.");
   m.def("rotate", &rotate, "y = Q x, or Q^T x, row by row.");
   m.def("decode", &decode, "One-bit messages, bits from byte `start` of a payload on: scale times signs, rotated back.");
+  m.def("crc16", &checked, "The CRC-16 of bytes, continued: binascii.crc_hqx.");
   m.def("long_result", &long_result, "Uninitialised bytes whose memory is used again.");
   m.def("fail_allocation", &fail_allocation, "Let the n-th allocation from now fail: for tests.");
   nb::class_<Plan>(m, "Plan")

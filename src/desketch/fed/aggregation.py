@@ -43,6 +43,7 @@ class Judgement:
     limited: Mapping[int, str] = field(default_factory=dict)
     void: str | None = None
     norms: Tensor | None = None  # of all rows, as they came
+    mean: Tensor | None = None  # y in float64, where it is the mean of the rows and weights that came, all of them
 
 
 class Aggregator:
@@ -77,7 +78,8 @@ class Aggregator:
         p = self._cap(who, weights[rest].double(), limited)
         if rule.mean:
             y = bounded_mean(values[rest], p, norms[rest], bound)
-            return Judgement(y.float(), tuple(who), refused, _told(limited), norms=norms)
+            mean = None if refused or limited else y
+            return Judgement(y.float(), tuple(who), refused, _told(limited), norms=norms, mean=mean)
         rows = clip_to(values[rest].double(), bound)
         kept = [who[i] for i in rule.kept(rows)]
         for client in sorted(set(who) - set(kept)):

@@ -188,11 +188,13 @@ class SketchChannel(Channel):
         return ServerStep(frame, judged.participants, refused, judged.limited, signal=signal)
 
     def _signal(self, batch: wire.Batch, judged: Judgement) -> Signal | None:
-        values, weights, norms = torch.from_numpy(batch.values), torch.from_numpy(batch.weights), judged.norms
+        values, weights = torch.from_numpy(batch.values), torch.from_numpy(batch.weights)
         if len(judged.participants) < len(batch.senders):
             counted = torch.from_numpy(np.isin(batch.senders, judged.participants))
-            values, weights, norms = values[counted], weights[counted], None if norms is None else norms[counted]
-        return measure_signal(values, weights, d=self.d, norms=None if self.along else norms)
+            return measure_signal(values[counted], weights[counted], d=self.d)
+        if self.along:  # what was judged has one more number
+            return measure_signal(values, weights, d=self.d)
+        return measure_signal(values, weights, d=self.d, norms=judged.norms, mean=judged.mean)
 
     def state_dict(self) -> dict[str, Any]:
         """What the robust rule remembers."""

@@ -294,10 +294,11 @@ def bounded_mean(values: Tensor, weights: Tensor, norms: Tensor, radius: float) 
     share = _shares(weights)
     total, step = torch.zeros(values.shape[1], dtype=torch.float64), rows_at_once(values)
     wide = torch.empty(min(step, len(values)), values.shape[1], dtype=torch.float64)
+    some_long = bool((norms > radius).any())
     for start in range(0, len(values), step):
         part, size = slice(start, start + step), len(values[start : start + step])
         rows = wide[:size].copy_(values[part])
-        if bool((norms[part] > radius).any()):
+        if some_long:
             rows = clip_to(rows, radius)
         total.addmv_(rows.T, share[part])
     return total

@@ -42,15 +42,17 @@ class Signal:
     step_share: float
 
 
-def measure_signal(sketches: Tensor, weights: Tensor, *, d: int, norms: Tensor | None = None) -> Signal | None:
+def measure_signal(
+    sketches: Tensor, weights: Tensor, *, d: int, norms: Tensor | None = None, mean: Tensor | None = None
+) -> Signal | None:
     """The shares of decoded sketches (n, b); None of fewer than two clients, or where nothing was sent.
 
-    ``norms`` are the lengths of the rows, where somebody has measured them.
+    ``norms`` are the lengths of the rows and ``mean`` is Σ p_c s_c, where somebody has worked them out.
     """
     if len(sketches) < 2:
         return None
     p, squares = weights.double() / weights.double().sum(), (norms_of(sketches) if norms is None else norms).square()
-    y = bounded_mean(sketches, weights, squares, inf)
+    y = bounded_mean(sketches, weights, squares, inf) if mean is None else mean
     P, A, length = float(p @ p), float(p @ squares), float(torch.dot(y, y))
     if not (A > 0 and length > 0 and P < 1):
         return None

@@ -9,8 +9,6 @@ f16 do not round at random: clients with equal updates send equal bytes, and cop
 
 from __future__ import annotations
 
-import numpy as np
-
 from desketch.errors import WireError
 from desketch.fed.channel import SketchChannel
 from desketch.wire import CODEC_TABLE
@@ -26,7 +24,8 @@ class Payloads:
     def __init__(self, channel: SketchChannel, t: int) -> None:
         self._agreed, self._header = channel.agreed, channel.header(t, "update")
         self._codec = CODEC_TABLE[channel.wire.codec]
-        self._opener = Opener(self._header, length=self._codec.size(channel.b) + 2 * self._header.extra)
+        self._size = self._codec.size(channel.b)
+        self._opener = Opener(self._header, length=self._size + 2 * self._header.extra)
 
     def of(self, client: int, frame: bytes) -> bytes | None:
         """A client's payload; None where equal numbers make equal bytes, or for no frame."""
@@ -34,8 +33,7 @@ class Payloads:
             return None
         try:
             payload = self._opener.open(frame, agreed=self._agreed.get(client, 1.0))[1]
-            numbers = np.frombuffer(payload, dtype=np.uint8)[: self._codec.size(self._header.b)]
-            return None if self._codec.silent(numbers, self._header) else bytes(payload)
+            return None if self._codec.silent(payload[: self._size], self._header) else bytes(payload)
         except WireError:  # not a frame at all: the channel says so
             return None
 

@@ -18,9 +18,9 @@ differs.
 from __future__ import annotations
 
 import math
-from binascii import crc_hqx
 from dataclasses import dataclass, replace
 
+from desketch.core.compiled import crc16
 from desketch.errors import WireError
 from desketch.session.protocol import Order, Reply, State
 
@@ -156,7 +156,7 @@ def pack_reply(reply: Reply) -> bytes | None:
 
 
 def _sealed(flag: int, t: int, facts: bytes, rest: bytes) -> bytes:
-    check = crc_hqx(rest, crc_hqx(facts, 0xFFFF)).to_bytes(2, "little")
+    check = crc16(rest, crc16(facts, 0xFFFF)).to_bytes(2, "little")
     return bytes((flag, t & 0xFF)) + check + rest
 
 

@@ -60,9 +60,9 @@ class Codec(ABC):
     def decode(self, payload: Bytes, header: Header) -> Floats:
         """Decode ``(n, size)`` bytes; raise a `WireError` naming ``scale`` or ``payload`` for values never encoded."""
 
-    def silent(self, payload: Bytes, header: Header) -> bool:
+    def silent(self, payload: memoryview, header: Header) -> bool:
         """Whether one payload says nothing but zeros."""
-        return not self.decode(payload[None], header).any()
+        return not self.decode(np.frombuffer(payload, dtype=np.uint8)[None], header).any()
 
 
 class Single(Codec):
@@ -209,9 +209,9 @@ class Sign(Codec):
         )  # |Qᵀ s| = √b: no number is longer
         return values if within else _finite(values, "scale")
 
-    def silent(self, payload: Bytes, header: Header) -> bool:
+    def silent(self, payload: memoryview, header: Header) -> bool:
         """Whether the scale is zero."""
-        return not payload[:4].any()
+        return payload[:4] == bytes(4)
 
 
 CODEC_TABLE: dict[str, Codec] = {codec.name: codec for codec in (Single(), Half(), Integer(8), Integer(4), Sign())}

@@ -14,9 +14,9 @@ fails, `lengthen` on the sender's side says everything in full.
 from __future__ import annotations
 
 import zlib
-from binascii import crc_hqx
 from dataclasses import replace
 
+from desketch.core.compiled import crc16
 from desketch.errors import WireError
 from desketch.wire.frame import Header, head, pack, read_weight, weight_bytes
 
@@ -106,11 +106,11 @@ def short_size(header: Header, length: int, *, agreed: float = 1.0) -> int:
 def _begin(header: Header, length: int) -> int:
     """The check of a full frame's header."""
     facts = head(header, length)
-    return zlib.crc32(facts) if length >= WIDE_FROM else crc_hqx(facts, 0xFFFF)
+    return zlib.crc32(facts) if length >= WIDE_FROM else crc16(facts, 0xFFFF)
 
 
 def _end(begun: int, payload: bytes | memoryview) -> bytes:
     """The check of a frame, from that of its header."""
     if len(payload) >= WIDE_FROM:
         return zlib.crc32(payload, begun).to_bytes(4, "little")
-    return crc_hqx(payload, begun).to_bytes(2, "little")
+    return crc16(payload, begun).to_bytes(2, "little")
