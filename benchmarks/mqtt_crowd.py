@@ -169,7 +169,9 @@ def measure(clients: int, limit: float) -> dict[str, Any]:
                     "broker_us_per_connection": round(1e6 * (cpu(broker) - before) / max(there, 1)),
                     "broker_bytes_per_client": round((memory(broker) - empty) / max(there, 1)),
                 }
-                return outcome | rounds(carrier, broker, there, digest)
+                outcome |= rounds(carrier, broker, there, digest)
+                print(json.dumps(outcome), flush=True)  # taking all these connections down takes its time
+                return outcome
 
 
 def new_server(clients: int) -> ServerSession:

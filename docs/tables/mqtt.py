@@ -16,9 +16,10 @@ def links(result: dict[str, Any]) -> str:
         "|---|---:|---:|---:|---:|---:|---:|---:|---:|---|",
     ]
     for name, cell in result["cells"].items():
+        earlier = " (earlier code)" if cell.get("earlier") else ""
         same = "yes" if cell["digest"] == cell["digest_in_process"] else "no"
         lines.append(
-            f"| {name} | {cell['b']} | {cell['rounds']} | {cell['accuracy']:.2%} | {cell['seconds']:.1f} "
+            f"| {name}{earlier} | {cell['b']} | {cell['rounds']} | {cell['accuracy']:.2%} | {cell['seconds']:.1f} "
             f"| {cell['seconds_beyond_local']:.1f} ({_repeats(cell)}) | {cell['interface_bytes'] / 1e3:.1f} "
             f"| {cell['interface_over_messages']:.2f} | {cell['interface_over_payload']:.2f} | {same} |"
         )
@@ -79,7 +80,11 @@ def beside(result: dict[str, Any]) -> str:
         "|---|---:|---:|---:|---:|",
         _a_round("desketch over MQTT, b = 3392", ours),
     ]
-    names = {"desketch sign1": "desketch over Flower, b = 3392", "fedavg-f16": "FedAvg in f16", "fedavg": "FedAvg"}
+    names = {
+        "desketch sign1": "desketch over Flower, b = 3392",
+        "fedavg-f16": "FedAvg on Flower, f16",
+        "fedavg": "FedAvg on Flower",
+    }
     lines += [
         _a_round(f"{name}{'' if 'Flower' in name else ' on Flower'}", others[m])
         for m, name in names.items()
