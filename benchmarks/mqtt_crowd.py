@@ -1,10 +1,11 @@
-"""Ten thousand TLS clients on one broker, and a round of 1 kB with each: CPU and memory per client.
+"""Ten thousand TLS clients on one broker, and rounds of 1 kB with each: CPU and memory per client.
 
 ``python benchmarks/mqtt_crowd.py --clients 10000`` writes the cell "crowd" of ``benchmarks/results/mqtt.json``.  The
-clients are light sessions of a load generator (a process with asyncio and MQTT packets written by hand) with a
-certificate each, that answer with 1 kB whose first byte is the order's: the round.  Broker, access list and carrier are
-the shipped ones.  CPU times are the kernel's, of each process.  What `ServerSession` does with as many replies of 1 kB
-(orders, checks, decoding, averaging, the step) is measured in this process, on replies that were made before.
+clients are light sessions of a load generator (two processes with asyncio and MQTT packets written by hand) with a
+certificate each, that answer every order with the reply that its round needs: it was made beforehand, by a server of
+the same run in this process, which also says what the digest must be.  Broker, access list, carrier, rounds and session
+are the shipped ones.  CPU times are the kernel's; the server's is split into the thread that reads and writes the
+connection, closing the round (decode, judge, average, step), and what is left (orders, checks, books).
 """
 
 from __future__ import annotations
@@ -26,18 +27,19 @@ import torch
 from desketch.core.files import write_durably
 from desketch.integrations.mqtt.address import Address
 from desketch.integrations.mqtt.broker import mosquitto, write_broker
-from desketch.integrations.mqtt.carrier import MqttCarrier
+from desketch.integrations.mqtt.carrier import REPEAT_SECONDS, MqttCarrier
 from desketch.integrations.mqtt.credentials import make_credentials
 from desketch.integrations.processes import Processes, free_port
 from desketch.session.agreement import Agreement
 from desketch.session.identity import Identities
-from desketch.session.protocol import Reply, State, half
-from desketch.session.server import Outcome, ServerSession
+from desketch.session.protocol import Reply, State
+from desketch.session.rounds import Rounds
+from desketch.session.server import Outcome, RoundReport, ServerSession
 from desketch.session.short import pack_reply
 from desketch.wire import Wire
 
 RESULTS = Path(__file__).resolve().parent / "results" / "mqtt.json"
-SIZE, ROUNDS, AT_ONCE, STAMP = 1000, 3, 64, 4
+SIZE, ROUNDS, AT_ONCE, STAMP = 1000, 3, 64, 4  # rounds after the first, which is all greetings
 
 
 def packet(kind: int, *parts: bytes) -> bytes:
@@ -72,8 +74,21 @@ async def read_packet(reader: asyncio.StreamReader) -> tuple[int, bytes]:
             return kind, await reader.readexactly(length)
 
 
-async def session(client: int, port: int, keys: Path, gate: asyncio.Semaphore, up: list[int]) -> None:
-    """A light session: connect, say that it is there, answer every publish with 1 kB."""
+def answer(order: bytes, client: int, replies: Path, files: dict[str, Any]) -> bytes:
+    """The prepared reply to an order: its second byte is the round's, unless it is in full."""
+    name = "1" if order[0] == 0xDE else f"{order[1]}{'' if order[0] & 1 else ' synced'}"
+    if name not in files:
+        data = (replies / name).read_bytes()
+        files[name] = data, len(data) // int((replies / "clients").read_text())
+    data, size = files[name]
+    return data[client * size : (client + 1) * size]
+
+
+async def session(
+    client: int, port: int, folder: Path, gate: asyncio.Semaphore, up: list[int], files: dict[str, Any]
+) -> None:
+    """A light session: connect, say that it is there, answer every order."""
+    keys = folder / "keys"
     async with gate:
         own = keys / f"client-{client}"
         context = ssl.create_default_context(cafile=str(own / "ca.pem"))
@@ -90,13 +105,14 @@ async def session(client: int, port: int, keys: Path, gate: asyncio.Semaphore, u
         kind, body = await read_packet(reader)
         if kind >> 4 == 3:
             at = 2 + int.from_bytes(body[:2], "big") + 1 + STAMP  # topic, no properties, stamp
-            writer.write(publish(f"d/{client}/r", body[at : at + 1] + bytes(SIZE - 1)))
+            if len(body) > at:  # else the run is over
+                writer.write(publish(f"d/{client}/r", answer(body[at:], client, folder / "replies", files)))
 
 
-async def crowd(first: int, clients: int, port: int, keys: Path) -> None:
+async def crowd(first: int, clients: int, port: int, folder: Path) -> None:
     """All sessions of this process, until it is stopped."""
-    gate, up = asyncio.Semaphore(AT_ONCE), []
-    await asyncio.gather(*(session(c, port, keys, gate, up) for c in range(first, first + clients)))
+    gate, up, files = asyncio.Semaphore(AT_ONCE), [], {}
+    await asyncio.gather(*(session(c, port, folder, gate, up, files) for c in range(first, first + clients)))
 
 
 def cpu(pid: int) -> float:
@@ -120,6 +136,7 @@ def measure(clients: int, limit: float) -> dict[str, Any]:
     """Connect the crowd, run the rounds, and divide by the clients."""
     with tempfile.TemporaryDirectory(prefix="crowd-") as temporary:
         folder, port = Path(temporary), free_port()
+        digest = prepare_replies(folder / "replies", clients)
         make_credentials(folder / "keys", "127.0.0.1", clients)
         configuration = write_broker(folder / "broker", clients=clients, port=port, keys=folder / "keys" / "broker")
         with Processes(folder) as processes:
@@ -139,7 +156,7 @@ def measure(clients: int, limit: float) -> dict[str, Any]:
                         str(first),
                         str(count),
                         str(port),
-                        str(folder / "keys"),
+                        str(folder),
                     ]
                     processes.start(f"crowd {number}", command)
                 while (there := len(carrier.nodes())) < clients and time.monotonic() - started < limit:
@@ -152,102 +169,131 @@ def measure(clients: int, limit: float) -> dict[str, Any]:
                     "broker_us_per_connection": round(1e6 * (cpu(broker) - before) / max(there, 1)),
                     "broker_bytes_per_client": round((memory(broker) - empty) / max(there, 1)),
                 }
-                return outcome | rounds(carrier, broker, there)
+                outcome |= rounds(carrier, broker, there, digest)
+                print(json.dumps(outcome), flush=True)  # taking all these connections down takes its time
+                return outcome
 
 
-def rounds(carrier: MqttCarrier, broker: int, clients: int) -> dict[str, Any]:
-    """Some rounds with everybody; the CPU of each party per client and round."""
-    server_before, broker_before, started = own_cpu(), cpu(broker), time.monotonic()
-    answered, others = [], 0
-    for t in range(ROUNDS):
-        order = bytes([t]) + bytes(SIZE - 1)
-        for node in carrier.nodes():
-            carrier.send(node, order, carrier.now() + 600)
-        came: set[int] = set()
-        deadline = carrier.now() + 120
-        while len(came) < clients and carrier.now() < deadline:
-            for arrival in carrier.arrivals(1.0):
-                if arrival.data[0] == t and arrival.node not in came:
-                    came.add(arrival.node)
-                else:
-                    others += 1
-        answered.append(len(came))
-    each = 1e6 / (clients * ROUNDS)
-    return {
-        "rounds": ROUNDS,
-        "bytes_a_message": SIZE,
-        "answered": answered,
-        "replies_twice_or_of_other_rounds": others,
-        "still_held": len(carrier.nodes()),
-        "carrier_us_per_client_and_round": round(each * (own_cpu() - server_before), 1),
-        "broker_us_per_client_and_round": round(each * (cpu(broker) - broker_before), 1),
-        "seconds_per_round": round((time.monotonic() - started) / ROUNDS, 2),
-    }
-
-
-def session_part(clients: int) -> dict[str, Any]:
-    """CPU of the server's session per client, in a round after the first: short orders, short replies."""
-    torch.set_num_threads(1)
+def new_server(clients: int) -> ServerSession:
+    """The server of the run, at its start."""
     b = 8 * SIZE
     agreement = Agreement(
         name="crowd", seed=0, names=["w"], shapes=[[30 * b]], wire=Wire(b=b, codec="sign1"), known_weights=True
     )
     sizes = dict.fromkeys(range(clients), 1.0)
-    server = ServerSession(
-        agreement, torch.zeros(agreement.d), sizes=sizes, identities=Identities(clients, {c: c for c in sizes})
-    )
-    channel, own, rng = agreement.channel(sizes=sizes), [], torch.Generator().manual_seed(0)
-    for t in (1, 2):
-        replies, digest = [], half(server.digest())
+    enrolled = Identities(clients, {client: client for client in sizes})
+    return ServerSession(agreement, torch.zeros(agreement.d), sizes=sizes, identities=enrolled)
+
+
+def prepare_replies(folder: Path, clients: int) -> str:
+    """Write every reply of the run, a file a round; return the digest after the last round."""
+    folder.mkdir()
+    (folder / "clients").write_text(str(clients))
+    server, rng = new_server(clients), torch.Generator().manual_seed(0)
+    channel, b = server.agreement.channel(sizes=dict.fromkeys(range(clients), 1.0)), 8 * SIZE
+    for t in range(1, ROUNDS + 2):
+        replies = []
         for first in range(0, clients, 500):
             who = list(range(first, min(first + 500, clients)))
-            frames = channel.encode_sketches(
-                t, torch.randn(len(who), b, generator=rng), clients=who, weights=[1.0] * len(who)
-            )
-            for client, frame in zip(who, frames, strict=True):
-                reply = Reply(
-                    run=agreement.run,
-                    d=agreement.d,
-                    t=t,
-                    state=State.TRAINED,
-                    client=client,
-                    version=t - 1,
-                    digest=digest,
-                    seconds=0.0,
-                    frame=frame,
-                    reason="",
-                )
-                replies.append(reply.pack() if t == 1 else pack_reply(reply) or b"")
-        before = own_cpu()
-        for node in range(clients):
-            server.order(node)
+            sketches = torch.randn(len(who), b, generator=rng)
+            frames = channel.encode_sketches(t, sketches, clients=who, weights=[1.0] * len(who))
+            replies += [reply_of(server, client, frame) for client, frame in zip(who, frames, strict=True)]
+        (folder / str(t)).write_bytes(b"".join(replies))
         for node, data in enumerate(replies):
+            server.order(node)
             if server.receive(node, data) is not Outcome.DONE:
                 raise SystemExit(f"the reply of {node} was not taken")
-        report = server.close()
-        own.append(1e6 * (own_cpu() - before) / clients)
-        if len(report.participants) != clients:
-            raise SystemExit(f"{len(report.participants)} of {clients} took part: {list(report.refused.values())[:1]}")
-    return {"clients": clients, "b": b, "reply_bytes": len(replies[0]), "us_per_client_and_round": round(own[1], 1)}
+        server.close()
+    (folder / f"{server.t + 1} synced").write_bytes(b"".join(reply_of(server, node, None) for node in range(clients)))
+    return server.digest()
+
+
+def reply_of(server: ServerSession, client: int, frame: bytes | None) -> bytes:
+    """What an honest client says in the server's next round; without a frame, that it is up to date."""
+    reply = Reply(
+        run=server.agreement.run,
+        d=server.agreement.d,
+        t=server.t + 1,
+        state=State.SYNCED if frame is None else State.TRAINED,
+        client=client,
+        version=server.t,
+        digest=server._half_digest(),
+        frame=frame,
+    )
+    return reply.pack() if server.t == 0 else pack_reply(reply) or b""
+
+
+class Clocks:
+    """CPU of the server's parts and of the broker, read at the end of every round."""
+
+    def __init__(self, carrier: MqttCarrier, server: ServerSession, broker: int) -> None:
+        self._link, self._broker, self._closing = carrier.link._thread.native_id, broker, 0.0
+        self.rows: list[dict[str, float]] = []
+        self._close, server.close = server.close, self._timed  # type: ignore[method-assign]
+
+    def _timed(self) -> RoundReport:
+        before = time.thread_time()
+        try:
+            return self._close()
+        finally:
+            self._closing += time.thread_time() - before
+
+    def read(self, row: dict[str, Any]) -> None:
+        """A round ended."""
+        fields = Path(f"/proc/self/task/{self._link}/stat").read_text().rpartition(")")[2].split()
+        network = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        took_part = {"participants": row["participants"], "seconds": row["seconds"]}
+        now = {"server": own_cpu(), "network": network, "close": self._closing, "broker": cpu(self._broker)}
+        self.rows.append(took_part | now)
+
+
+def rounds(carrier: MqttCarrier, broker: int, clients: int, digest: str) -> dict[str, Any]:
+    """Rounds with everybody; the CPU of each party per client and round, after the first."""
+    torch.set_num_threads(1)
+    server = new_server(clients)
+    clocks = Clocks(carrier, server, broker)
+    Rounds(
+        session=server,
+        carrier=carrier,
+        clients=clients,
+        wait_for=clients,
+        seconds=300.0,
+        repeat_after=REPEAT_SECONDS,
+        on_row=clocks.read,
+    ).run(ROUNDS + 1)
+    first, last = clocks.rows[0], clocks.rows[-2]  # the goodbye comes before the last row
+    each = 1e6 / (clients * (ROUNDS - 1))
+    spent = {name: each * (last[name] - first[name]) for name in ("server", "network", "close", "broker")}
+    return {
+        "rounds": len(clocks.rows),
+        "bytes_a_message": SIZE,
+        "answered": [int(row["participants"]) for row in clocks.rows],
+        "still_held": len(carrier.nodes()),
+        "digest_as_in_process": server.digest() == digest,
+        "server_us_per_client_and_round": round(spent["server"], 1),
+        "server_us_split": {
+            "network library and connection": round(spent["network"], 1),
+            "decode, judge, average, step": round(spent["close"], 1),
+            "orders, checks, books": round(spent["server"] - spent["network"] - spent["close"], 1),
+        },
+        "server_resident_bytes": memory(os.getpid()),
+        "broker_us_per_client_and_round": round(spent["broker"], 1),
+        "seconds_per_round": round(sum(row["seconds"] for row in clocks.rows[1:]) / ROUNDS, 2),
+    }
 
 
 def main() -> None:
     """Measure, or be a part of the crowd."""
     if "--generate" in sys.argv:
-        first, count, port, keys = sys.argv[2:6]
-        asyncio.run(crowd(int(first), int(count), int(port), Path(keys)))
+        first, count, port, folder = sys.argv[2:6]
+        asyncio.run(crowd(int(first), int(count), int(port), Path(folder)))
         return
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--clients", type=int, default=10_000)
     parser.add_argument("--limit", type=float, default=1800.0, help="seconds to wait for all to connect")
     parser.add_argument("--dry", action="store_true", help="do not write the result")
     args = parser.parse_args()
-    outcome: dict[str, Any] = {"session": session_part(args.clients)}
-    print(json.dumps(outcome), flush=True)
-    outcome = measure(args.clients, args.limit) | outcome | {"load": [round(number, 1) for number in os.getloadavg()]}
-    outcome["server_us_per_client_and_round"] = round(
-        outcome["carrier_us_per_client_and_round"] + outcome["session"]["us_per_client_and_round"], 1
-    )
+    outcome = measure(args.clients, args.limit) | {"load": [round(number, 1) for number in os.getloadavg()]}
     print(json.dumps(outcome))
     if not args.dry:
         document = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"cells": {}}

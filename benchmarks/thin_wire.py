@@ -20,7 +20,7 @@ import os
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -71,11 +71,22 @@ def write_app(folder: Path, method: str, config: RunConfig) -> None:
         (folder / "desketch_app" / f"{file}.py").write_text(_APP.format(name=file))
 
 
-def cell(method: str, rate: str, data: str, limit: float) -> dict[str, Any]:
+def cell(
+    method: str,
+    rate: str,
+    data: str,
+    limit: float,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    link: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
     """Run one method at one rate until the target, its last round, or the time limit."""
-    with tempfile.TemporaryDirectory(prefix="thin-wire-") as temporary, bed(1 + CLIENTS, RATES[rate]) as hosts:
+    with (
+        tempfile.TemporaryDirectory(prefix="thin-wire-") as temporary,
+        bed(1 + CLIENTS, RATES[rate], **(link or {})) as hosts,
+    ):
         folder = Path(temporary)
-        config = RunConfig(task=data, out=str(folder / "server"), **{**SETTINGS, **METHODS[method]})
+        config = RunConfig(task=data, out=str(folder / "server"), **{**SETTINGS, **METHODS[method], **(settings or {})})
         write_app(folder / "project", method, config)
         with deployed(folder, hosts) as deployment:
             return follow(deployment, hosts[0], folder / "server" / "metrics.jsonl", config, method, limit)
@@ -157,6 +168,8 @@ def follow(
         "wire_up": sum(row.get("bytes_up", 0) for row in rows),
         "messages": CLIENTS * len(rows),
         "seconds_client": round(sum(row.get("seconds_client", 0.0) for row in rows), 2),
+        "seconds_of_rounds": [round(row["seconds"], 2) for row in rows],
+        "interface_bytes_after_rounds": [row["interface_down"] + row["interface_up"] - down - up for row in rows],
     }
 
 

@@ -9,31 +9,34 @@ _LOSSES = ("none", "5% silently", "20% silently", "5% with the connection", "20%
 
 
 def links(result: dict[str, Any]) -> str:
-    """One row a cell."""
+    """One row a cell: the median repeat."""
     lines = [
-        "| link, settings | b | rounds | test accuracy | seconds | of which beyond local work | interface, kB | "
+        "| link, settings | b | rounds | test accuracy | seconds | beyond local work (all repeats) | interface, kB | "
         "interface / messages | interface / payload | digest as in process |",
         "|---|---:|---:|---:|---:|---:|---:|---:|---:|---|",
     ]
     for name, cell in result["cells"].items():
+        earlier = " (earlier code)" if cell.get("earlier") else ""
         same = "yes" if cell["digest"] == cell["digest_in_process"] else "no"
         lines.append(
-            f"| {name} | {cell['b']} | {cell['rounds']} | {cell['accuracy']:.2%} | {cell['seconds']:.1f} "
-            f"| {cell['seconds_beyond_local']:.1f} | {cell['interface_bytes'] / 1e3:.1f} "
+            f"| {name}{earlier} | {cell['b']} | {cell['rounds']} | {cell['accuracy']:.2%} | {cell['seconds']:.1f} "
+            f"| {cell['seconds_beyond_local']:.1f} ({_repeats(cell)}) | {cell['interface_bytes'] / 1e3:.1f} "
             f"| {cell['interface_over_messages']:.2f} | {cell['interface_over_payload']:.2f} | {same} |"
         )
     return "\n".join(lines)
 
 
+def _repeats(cell: dict[str, Any]) -> str:
+    return ", ".join(f"{one['seconds_beyond_local']:.1f}" for one in cell["repeats"])
+
+
 def marks(result: dict[str, Any]) -> str:
     """What was aimed for and what was got."""
     cells, crowd = result["cells"], result["crowd"]
-    plain, small, thin, ratio = (cells[name] for name in ("100 kbit/s", "100 kbit/s, 120x", "10 kbit/s", "b = 848"))
+    plain, thin, ratio = (cells[name] for name in ("100 kbit/s", "10 kbit/s", "b = 848"))
     rows = [
-        _most("84 % at 100 kbit/s, b = 13568: seconds beyond local work", 10, plain["seconds_beyond_local"], plain),
-        _most("the same: kB at the interface after 8 rounds", 110, plain["interface_bytes_after_rounds"][7] / 1e3),
-        _most("84 % at 100 kbit/s, b = 3392: seconds beyond local work", 10, small["seconds_beyond_local"], small),
-        _most("the same: kB at the interface until 84 %", 110, small["interface_bytes"] / 1e3, small),
+        _most("84 % at 100 kbit/s: seconds beyond local work", 10, plain["seconds_beyond_local"], plain),
+        _most("the same: kB at the interface until 84 %", 110, plain["interface_bytes"] / 1e3, plain),
         _most("84 % at 10 kbit/s: seconds, local work included", 45, thin["seconds"], thin),
         _most("b = 848: interface / session messages", 3, ratio["interface_over_messages"]),
         _most("b = 848: interface / bare payload, one bit a number", 3, ratio["interface_over_payload"]),
@@ -57,18 +60,47 @@ def _crowd(crowd: dict[str, Any]) -> str:
 def crowd(result: dict[str, Any]) -> str:
     """The crowd in a sentence or two."""
     c = result["crowd"]
-    session = c["session"]
+    split = "; ".join(f"{what} {us:.0f} us" for what, us in c["server_us_split"].items())
+    same = "the digest of the same rounds in process" if c["digest_as_in_process"] else "ANOTHER digest than in process"
     return (
-        f"{c['clients']:,} clients with a certificate each connected in {c['seconds_connecting']:.0f} s, and "
-        f"{c['rounds']} rounds of 1 kB took {c['seconds_per_round']:.1f} s each; "
-        f"{c['replies_twice_or_of_other_rounds']} replies came twice or of another round. A client costs the broker "
+        f"{c['clients']:,} clients with a certificate each connected in {c['seconds_connecting']:.0f} s; rounds after "
+        f"the first took {c['seconds_per_round']:.1f} s each, and ended with {same}. A client costs the broker "
         f"{c['broker_us_per_connection'] / 1e3:.1f} ms of CPU to connect, {c['broker_us_per_client_and_round']:.0f} us "
-        f"a round and {c['broker_bytes_per_client'] / 1e3:.0f} kB of memory; it costs the server "
-        f"{c['carrier_us_per_client_and_round']:.0f} us a round in the carrier, and "
-        f"{session['us_per_client_and_round']:.0f} us in the session, which checks, decodes and averages "
-        f"{session['b']:,} numbers of it (measured in process). The machine had two cores and other work (load "
-        f"{c['load'][0]:g})."
+        f"a round and {c['broker_bytes_per_client'] / 1e3:.0f} kB of memory. It costs the server "
+        f"{c['server_us_per_client_and_round']:.0f} us a round ({split}). The machine had two cores and other work "
+        f"(load {c['load'][0]:g})."
     )
+
+
+def beside(result: dict[str, Any]) -> str:
+    """MQTT and Flower at 100 kbit/s, a round."""
+    ours, others = result["cells"]["100 kbit/s"], result.get("beside", {})
+    lines = [
+        "| at 100 kbit/s | rounds measured | seconds a round | kB a round at the interface | accuracy after them |",
+        "|---|---:|---:|---:|---:|",
+        _a_round("desketch over MQTT, b = 3392", ours),
+    ]
+    names = {
+        "desketch sign1": "desketch over Flower, b = 3392",
+        "fedavg-f16": "FedAvg on Flower, f16",
+        "fedavg": "FedAvg on Flower",
+    }
+    lines += [
+        _a_round(f"{name}{'' if 'Flower' in name else ' on Flower'}", others[m])
+        for m, name in names.items()
+        if m in others
+    ]
+    return "\n".join(lines)
+
+
+def _a_round(name: str, cell: dict[str, Any]) -> str:
+    """Without the first round, which greets, where there are others."""
+    moved, seconds = cell["interface_bytes_after_rounds"], cell["seconds_of_rounds"]
+    if len(moved) > 1:
+        kilobytes, mean = (moved[-1] - moved[0]) / (len(moved) - 1) / 1e3, sum(seconds[1:]) / (len(seconds) - 1)
+    else:
+        kilobytes, mean = moved[0] / 1e3, seconds[0]
+    return f"| {name} | {cell['rounds']} | {mean:.1f} | {kilobytes:,.1f} | {cell['accuracy']:.1%} |"
 
 
 def loss(result: dict[str, Any]) -> str:

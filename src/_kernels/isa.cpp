@@ -46,4 +46,8 @@ void DESKETCH_NAME(rotate_, ISA)(const Turn& turn, const float* x, float* y, int
   ISA::rotate(turn, x, y, threads);
 }
 
+void DESKETCH_NAME(decode_, ISA)(const Turn& turn, const OneBit& signs, float* y, int threads) {
+  ISA::decode(turn, signs, y, threads);
+}
+
 }  // namespace desketch

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "crc.h"
 #include "operator.h"
 #include "shared.h"
 
@@ -21,7 +22,7 @@ using Input = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;  // rows along
 using Output = nb::ndarray<nb::c_contig, nb::device::cpu>;
 using Address = uintptr_t;  // of rows in memory whose owner gives an address for less than an array
 
-struct Isa { const char* name; bool here; Draw draw; Rotate rotate; };
+struct Isa { const char* name; bool here; Draw draw; Rotate rotate; Decode decode; };
 
 const std::vector<Isa>& all_isas() {  // best first
   static const std::vector<Isa> isas = [] {
@@ -30,11 +31,11 @@ const std::vector<Isa>& all_isas() {  // best first
     __builtin_cpu_init();
     const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-    list.push_back({"avx512", avx512, draw_avx512, rotate_avx512});
+    list.push_back({"avx512", avx512, draw_avx512, rotate_avx512, decode_avx512});
     const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
-    list.push_back({"avx2", avx2, draw_avx2, rotate_avx2});
+    list.push_back({"avx2", avx2, draw_avx2, rotate_avx2, decode_avx2});
 #endif
-    list.push_back({"generic", true, draw_generic, rotate_generic});
+    list.push_back({"generic", true, draw_generic, rotate_generic, decode_generic});
     return list;
   }();
   return isas;
@@ -125,6 +126,30 @@ void rotate(nb::bytes key, const std::string& isa, const Salts& salts, const Row
   work(turn, x.data(), y.data(), threads);
 }
 
+using Payloads = nb::ndarray<const uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Scales = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+void decode(nb::bytes key, const std::string& isa, const Salts& salts, const Scales& scales, const Payloads& payloads, size_t start,
+            const Rotated& y, int threads) {
+  Turn turn{{}, salts.data(), y.shape(0), y.shape(1), true};
+  read_key(key, turn.key);
+  const bool alike = payloads.shape(0) == turn.n && salts.shape(0) == turn.n && scales.shape(0) == turn.n;
+  const bool whole = start <= payloads.shape(1) && payloads.shape(1) - start == (turn.b + 7) / 8;
+  if (!alike || !whole || !turn.b || turn.b >> 31) throw std::invalid_argument("one salt, scale and payload a row, a bit for each of 1 .. 2^31 - 1 numbers");
+  const Decode work = isa_named(isa).decode;
+  nb::gil_scoped_release release;
+  work(turn, {payloads.data() + start, payloads.shape(1), scales.data()}, y.data(), threads);
+}
+
+// The CRC-16 of an object with a buffer (bytes, memoryview), from what came before on.
+uint16_t checked(nb::handle data, uint16_t begun) {
+  Py_buffer view;
+  if (PyObject_GetBuffer(data.ptr(), &view, PyBUF_SIMPLE)) throw nb::python_error();
+  const uint16_t crc = crc16(static_cast<const uint8_t*>(view.buf), size_t(view.len), begun);
+  PyBuffer_Release(&view);
+  return crc;
+}
+
 // A long result as bytes; its memory is kept for the next one when nobody holds it any more.
 nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>> long_result(size_t bytes) {
   struct Block { void* data; size_t bytes; };
@@ -145,6 +170,8 @@ NB_MODULE(_kernels, m) {
   m.def("isas", &isas, "Instruction sets usable here, best first.");
   m.def("variable", &variable, "A variable of the environment, or None.");
   m.def("rotate", &rotate, "y = Q x, or Q^T x, row by row.");
+  m.def("decode", &decode, "One-bit messages, bits from byte `start` of a payload on: scale times signs, rotated back.");
+  m.def("crc16", &checked, "The CRC-16 of bytes, continued: binascii.crc_hqx.");
   m.def("long_result", &long_result, "Uninitialised bytes whose memory is used again.");
   m.def("fail_allocation", &fail_allocation, "Let the n-th allocation from now fail: for tests.");
   nb::class_<Plan>(m, "Plan")

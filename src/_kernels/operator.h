@@ -32,16 +32,27 @@ struct Turn {
   bool back;
 };
 
+// n one-bit messages: row i is scales[i] times the signs of its bits (low bit first, set: negative), rotated back.
+struct OneBit {
+  const uint8_t* bits;
+  size_t stride;  // bytes from one row's bits to the next
+  const float* scales;
+};
+
 using Draw = Operator* (*)(const Params&);  // nullptr for a family it does not know
 using Rotate = void (*)(const Turn&, const float* x, float* y, int threads);
+using Decode = void (*)(const Turn&, const OneBit&, float* y, int threads);
 
 Operator* draw_generic(const Params&);
 void rotate_generic(const Turn&, const float*, float*, int);
+void decode_generic(const Turn&, const OneBit&, float*, int);
 #ifdef DESKETCH_X86
 Operator* draw_avx2(const Params&);
 Operator* draw_avx512(const Params&);
 void rotate_avx2(const Turn&, const float*, float*, int);
 void rotate_avx512(const Turn&, const float*, float*, int);
+void decode_avx2(const Turn&, const OneBit&, float*, int);
+void decode_avx512(const Turn&, const OneBit&, float*, int);
 #endif
 
 }  // namespace desketch

@@ -104,25 +104,60 @@ template <bool kBack> void mix(const float* x, const uint32_t* signs, size_t bit
   for (; i < b; ++i) out[i] = flip_one(x[i], uint32_t(bits_from(signs, bit + i) & 1));
 }
 
-inline void rotate(const Turn& turn, const float* x, float* y, int threads) {
-  const size_t b = turn.b, groups = (kHead + (kPasses * b + 31) / 32 + 63) / 64;
-  parallel_with<uint32_t>(64 * groups + 2 + b, turn.n, threads, [&](size_t row, Scratch<uint32_t>& scratch) {
-    uint32_t* stream = scratch.data();
-    float *in_order = reinterpret_cast<float*>(stream + 64 * groups + 2), *out = y + row * b;
+// The rotations of one thread: memory for the words of a stream, and for a row in another order.
+struct Rotations {
+  explicit Rotations(const Turn& turn)
+      : turn(turn), groups((kHead + (kPasses * turn.b + 31) / 32 + 63) / 64), memory(64 * groups + 2 + turn.b) {}
+
+  // out = Q x or Q^T x by the stream of a row's salt; x may be out.
+  void turn_row(size_t row, const float* x, float* out) {
+    const size_t b = turn.b;
+    uint32_t* stream = memory.data();
+    float* in_order = reinterpret_cast<float*>(stream + 64 * groups + 2);
     const Stream words(turn.key, turn.salts[row]);
     for (size_t q = 0; q < groups; ++q) philox(words, uint32_t(q), stream + 64 * q);
     stream[64 * groups] = stream[64 * groups + 1] = 0;  // read with the last bits, never used
     auto order = [&](int k) { return Order{prime_to(uint32_t(b), stream[2 * k]), stream[2 * k + 1] % uint32_t(b)}; };
-    const float* from = x + row * b;
     for (int pass = 0; pass < kPasses; ++pass) {
       const int k = turn.back ? kPasses - 1 - pass : pass;
       if (pass) {
         reorder(out, turn.back ? order(k).inverted(uint32_t(b)) : order(k - 1), uint32_t(b), in_order);
-        from = in_order;
+        x = in_order;
       }
-      if (turn.back) mix<true>(from, stream + kHead, size_t(k) * b, b, out);
-      else mix<false>(from, stream + kHead, size_t(k) * b, b, out);
+      if (turn.back) mix<true>(x, stream + kHead, size_t(k) * b, b, out);
+      else mix<false>(x, stream + kHead, size_t(k) * b, b, out);
     }
+  }
+
+  const Turn& turn;
+  size_t groups;
+  Scratch<uint32_t> memory;
+};
+
+inline void rotate(const Turn& turn, const float* x, float* y, int threads) {
+  parallel_each([&] { return Rotations(turn); }, turn.n, threads,
+                [&](size_t row, Rotations& one) { one.turn_row(row, x + row * turn.b, y + row * turn.b); });
+}
+
+// +-1 by the bits of a message.
+inline void signs_of(const uint8_t* bits, size_t b, float* out) {
+  constexpr size_t L = size_t(kLanes<float>);
+  size_t i = 0;
+  for (; i + 64 <= b; i += 64) {
+    uint64_t word;
+    memcpy(&word, bits + i / 8, sizeof word);
+    for (size_t l = 0; l < 64; l += L) store<float>(out + i + l, flip(vec<float>{} + 1.0f, word >> l));
+  }
+  for (; i < b; ++i) out[i] = flip_one(1.0f, bits[i / 8] >> (i % 8) & 1u);
+}
+
+inline void decode(const Turn& turn, const OneBit& signs, float* y, int threads) {
+  parallel_each([&] { return Rotations(turn); }, turn.n, threads, [&](size_t row, Rotations& one) {
+    float* out = y + row * turn.b;
+    signs_of(signs.bits + row * signs.stride, turn.b, out);
+    one.turn_row(row, out, out);
+    const float scale = signs.scales[row];
+    for (size_t i = 0; i < turn.b; ++i) out[i] *= scale;
   });
 }
 

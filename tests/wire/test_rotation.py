@@ -1,5 +1,7 @@
 """The compiled rotation: the reference's bits for every b, on every instruction set and number of threads."""
 
+from binascii import crc_hqx
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,7 @@ from desketch.core import compiled
 from desketch.errors import SketchError
 from desketch.keys import Key
 from desketch.wire.codecs import SALTS
-from desketch.wire.rotation import rotate, rotate_back
+from desketch.wire.rotation import rotate, rotate_back, scaled_signs
 
 pytestmark = pytest.mark.skipif(not compiled.available(), reason="the extension is not built")
 KEY = Key(2023).fold_in("rotation", "update")
@@ -54,6 +56,23 @@ def test_long_rows_have_the_reference_bits_on_any_number_of_threads(turn, b, mon
             np.testing.assert_array_equal(got, expected, err_msg=f"{isa}, {threads} threads")
 
 
+@pytest.mark.parametrize("bs", [range(1, 260), LONG], ids=["short", "long"])
+def test_one_bit_messages_are_decoded_to_the_reference_bits(bs, monkeypatch):
+    monkeypatch.setattr(compiled, "_WORK_PER_THREAD", 1)
+    for b in bs:
+        rng = np.random.default_rng(b)
+        payloads = rng.integers(0, 256, (5, 4 + -(-b // 8)), dtype=np.uint8)
+        salts, scales = rng.integers(0, SALTS, 5, dtype=np.uint32), rng.random(5, dtype=np.float32)
+
+        def turn(x, key, salts, b=b, scales=scales):
+            return scaled_signs(x, b, key, salts, scales)
+
+        expected = bits(turn, payloads, salts, monkeypatch, KERNELS="reference")
+        for isa in compiled.isas():
+            got = bits(turn, payloads, salts, monkeypatch, KERNELS="compiled", ISA=isa, THREADS="3")
+            np.testing.assert_array_equal(got, expected, err_msg=f"b={b} on {isa}")
+
+
 @TURNS
 def test_rows_need_not_be_contiguous_and_are_not_touched(turn, monkeypatch):
     x, salts = rows_of(700, n=6)
@@ -85,3 +104,32 @@ def test_the_extension_refuses_rows_that_do_not_agree():
             _kernels.rotate(KEY.bits, "generic", np.array(salts, np.uint32), x, y, False, 1)
     with pytest.raises(ValueError, match="16 bytes"):
         _kernels.rotate(b"short", "generic", np.array([1, 2], np.uint32), x, out, False, 1)
+
+
+def test_the_extension_refuses_messages_that_do_not_agree():
+    from desketch import _kernels
+
+    salts, scales = np.array([1, 2], np.uint32), np.ones(2, np.float32)
+    payloads, out = np.zeros((2, 5), np.uint8), np.zeros((2, 8), np.float32)
+    good = {"salts": salts, "scales": scales, "payloads": payloads, "start": 4, "out": out}
+    for wrong in (
+        {"salts": salts[:1]},
+        {"scales": scales[:1]},
+        {"payloads": payloads[:1]},
+        {"start": 3},
+        {"start": 6},
+        {"out": np.zeros((2, 9), np.float32)},
+        {"out": np.zeros((1, 8), np.float32)},
+    ):
+        with pytest.raises(ValueError, match="one salt, scale and payload a row"):
+            _kernels.decode(KEY.bits, "generic", *{**good, **wrong}.values(), 1)
+
+
+def test_the_compiled_check_is_that_of_the_library():
+    data = np.random.default_rng(0).integers(0, 256, 600, dtype=np.uint8).tobytes()
+    for size in (*range(40), 599, 600):
+        for begun in (0, 0xFFFF, 0x1D0F):
+            expected = crc_hqx(data[:size], begun)
+            assert compiled.crc16(data[:size], begun) == compiled.crc16(memoryview(data)[:size], begun) == expected
+    with pytest.raises(TypeError):
+        compiled.crc16("text", 0)

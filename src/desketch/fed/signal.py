@@ -19,13 +19,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from statistics import fmean
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from desketch.core.vectors import BLOCK
+from desketch.fed.robust import bounded_mean, norms_of
 
 __all__ = ["FIRST", "Signal", "first_rounds", "measure_signal", "sentence"]
 
@@ -41,18 +42,18 @@ class Signal:
     step_share: float
 
 
-def measure_signal(sketches: Tensor, weights: Tensor, *, d: int) -> Signal | None:
-    """The shares of decoded sketches (n, b); None of fewer than two clients, or where nothing was sent."""
+def measure_signal(
+    sketches: Tensor, weights: Tensor, *, d: int, norms: Tensor | None = None, mean: Tensor | None = None
+) -> Signal | None:
+    """The shares of decoded sketches (n, b); None of fewer than two clients, or where nothing was sent.
+
+    ``norms`` are the lengths of the rows and ``mean`` is Σ p_c s_c, where somebody has worked them out.
+    """
     if len(sketches) < 2:
         return None
-    p = weights.double() / weights.double().sum()
-    y, A = torch.zeros(sketches.shape[1], dtype=torch.float64), 0.0
-    several = max(1, BLOCK // sketches.shape[1])  # rows at a time, in float64
-    for part, shares in zip(torch.split(sketches, several), torch.split(p, several), strict=True):
-        s = part.double()
-        y += shares @ s
-        A += float(shares @ s.square_().sum(dim=1))
-    P, length = float(p @ p), float(torch.dot(y, y))
+    p, squares = weights.double() / weights.double().sum(), (norms_of(sketches) if norms is None else norms).square()
+    y = bounded_mean(sketches, weights, squares, inf) if mean is None else mean
+    P, A, length = float(p @ p), float(p @ squares), float(torch.dot(y, y))
     if not (A > 0 and length > 0 and P < 1):
         return None
     m = (length - P * A) / (1 - P)

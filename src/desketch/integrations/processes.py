@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -26,6 +27,7 @@ __all__ = ["Prefix", "Processes", "environment", "find_tool", "free_port"]
 
 Prefix = Sequence[str]
 PRIVATE = 0o077  # the umask of every process: state, database and logs are their user's alone
+_PORTS = (10_240, 32_768)  # Linux takes 32768 and above for outgoing connections, others 49152 and above
 _SYSTEM = ("/usr/sbin", "/usr/local/sbin")  # where packages put servers, and users' PATH often does not look
 
 
@@ -50,10 +52,12 @@ def find_tool(name: str, advice: str) -> str:
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A port nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])
+    """A port nobody listens on now, below those that the system gives to outgoing connections: they would take it."""
+    while True:
+        port = random.SystemRandom().randrange(*_PORTS)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind((host, port))
+            return port
 
 
 @dataclass

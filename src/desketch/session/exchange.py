@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from logging import Logger, getLogger
+from math import inf
 
 from desketch.session.carrier import Arrival, Carrier
 from desketch.session.server import Outcome, ServerSession
@@ -50,6 +51,7 @@ class Exchange:
     logger: Logger = field(default_factory=lambda: getLogger("desketch"))
     _pending: dict[int, tuple[float, float]] = field(default_factory=dict)  # node -> when to send again, and the pause
     _tries: dict[int, int] = field(default_factory=dict)
+    _soonest: float = inf  # no order is to be sent again before
 
     def run(self, nodes: Iterable[int]) -> list[Arrival]:
         """Ask the nodes and hand what they answer to the session; stale ones are asked again.
@@ -62,7 +64,7 @@ class Exchange:
         self._ask(nodes)
         while self._pending:
             left = self._deadline - self.carrier.now()
-            came = self.carrier.arrivals(max(TICK, min(left, LOOK_SECONDS, *self._pauses())))
+            came = self.carrier.arrivals(max(TICK, min(left, LOOK_SECONDS, self._soonest - self.carrier.now())))
             again = [arrival.node for arrival in came if self._take(arrival, done)]
             self._forget_the_superseded()
             if not came and self.carrier.now() >= self._deadline:
@@ -78,19 +80,20 @@ class Exchange:
 
     def _send(self, node: int, pause: float) -> None:
         self.carrier.send(node, self.session.order(node, train=self.ask is Ask.TRAIN), self._deadline)
-        self._pending[node] = self.carrier.now() + pause, pause
+        when = self.carrier.now() + pause
+        self._pending[node] = when, pause
+        if self.repeat_after is not None:
+            self._soonest = min(self._soonest, when)
 
     def _repeat(self) -> None:
-        if self.repeat_after is None:
+        if self.carrier.now() < self._soonest:  # always, where nothing is repeated
             return
+        self._soonest = inf
         for node, (when, pause) in list(self._pending.items()):
             if when <= self.carrier.now() < self._deadline:
                 self._send(node, 2 * pause)
-
-    def _pauses(self) -> list[float]:
-        if self.repeat_after is None:
-            return []
-        return [min(when for when, _ in self._pending.values()) - self.carrier.now()]
+            else:
+                self._soonest = min(self._soonest, when)
 
     def _take(self, arrival: Arrival, done: list[Arrival]) -> bool:
         """Take an answer in; whether its node is to be asked again."""
@@ -116,6 +119,9 @@ class Exchange:
         return self.session.refuse(node, reason)
 
     def _forget_the_superseded(self) -> None:
+        clients = self.session.clients
+        if len(set(clients.values())) == len(clients):  # nobody has two nodes
+            return
         homes = set(self.session.homes(self._tries))
         self._pending = {node: when for node, when in self._pending.items() if node in homes}
 

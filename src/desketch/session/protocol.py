@@ -24,12 +24,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
+from functools import lru_cache
 from itertools import pairwise
 
 from desketch.errors import WireError
 from desketch.keys import Key
-from desketch.wire import Header, pack, peek, split, unpack
-from desketch.wire.frame import read_varint, varint
+from desketch.wire import Header, peek, split, unpack
+from desketch.wire.frame import head, read_varint, seal, varint
 
 __all__ = ["DIGEST_SIZE", "REASON_LIMIT", "TOKEN_SIZE", "Flags", "Order", "Reply", "State", "half", "strictly"]
 
@@ -173,10 +174,14 @@ class Reply:
 
     def pack(self) -> bytes:
         """The reply as bytes; a reason that is too long loses its end."""
+        return self.status(self.seconds) + (self.frame or b"")
+
+    def status(self, seconds: float) -> bytes:
+        """All but the update, with other seconds in it."""
         code = self.state | (_WITH_TOKEN if self.token else 0)
-        facts = _STATUS.pack(code, self.client, self.version, self.digest, self.seconds) + self.token
+        facts = _STATUS.pack(code, self.client, self.version, self.digest, seconds) + self.token
         facts += self.reason.encode(errors="replace")[:REASON_LIMIT]
-        return _envelope(self.run, self.d, self.t, "update", facts) + (self.frame or b"")
+        return _envelope(self.run, self.d, self.t, "update", facts)
 
     @classmethod
     def unpack(cls, data: bytes) -> Reply:
@@ -239,7 +244,12 @@ def _next(frames: Iterator[memoryview]) -> memoryview:
 
 
 def _envelope(run: int, d: int, t: int, kind: str, payload: bytes) -> bytes:
-    return pack(_header(run, d, t, kind), payload)
+    return seal(_start(run, d, t, kind, len(payload)) + payload)
+
+
+@lru_cache(maxsize=64)  # the statuses of a round begin alike, thousands of them
+def _start(run: int, d: int, t: int, kind: str, length: int) -> bytes:
+    return head(_header(run, d, t, kind), length)
 
 
 def _open(frame: memoryview, kind: str) -> bytes:

@@ -11,23 +11,31 @@ from __future__ import annotations
 
 from desketch.errors import WireError
 from desketch.fed.channel import SketchChannel
-from desketch.wire import CODEC_TABLE, decode, open_short
+from desketch.wire import CODEC_TABLE
 from desketch.wire.codecs import SALTS
+from desketch.wire.short import Opener
 
-__all__ = ["maker", "payload_of"]
+__all__ = ["Payloads", "maker"]
 
 
-def payload_of(channel: SketchChannel, t: int, client: int, frame: bytes) -> bytes | None:
-    """What tells a client's frame from anybody else's; None where equal numbers make equal bytes, or for no frame."""
-    if not CODEC_TABLE[channel.wire.codec].stochastic:
-        return None
-    agreed, header = channel.agreed.get(client, 1.0), channel.header(t, "update")
-    try:
-        if not decode(frame, header, agreed=agreed)[1].any():
+class Payloads:
+    """What tells the frames of one round's clients apart."""
+
+    def __init__(self, channel: SketchChannel, t: int) -> None:
+        self._agreed, self._header = channel.agreed, channel.header(t, "update")
+        self._codec = CODEC_TABLE[channel.wire.codec]
+        self._size = self._codec.size(channel.b)
+        self._opener = Opener(self._header, length=self._size + 2 * self._header.extra)
+
+    def of(self, client: int, frame: bytes) -> bytes | None:
+        """A client's payload; None where equal numbers make equal bytes, or for no frame."""
+        if not self._codec.stochastic:
             return None
-        return bytes(open_short(frame, header, agreed=agreed)[1])
-    except WireError:  # not a frame at all: the channel says so
-        return None
+        try:
+            payload = self._opener.open(frame, agreed=self._agreed.get(client, 1.0))[1]
+            return None if self._codec.silent(payload[: self._size], self._header) else bytes(payload)
+        except WireError:  # not a frame at all: the channel says so
+            return None
 
 
 def maker(channel: SketchChannel, t: int, payload: bytes, first: int, second: int) -> int:

@@ -28,7 +28,7 @@ from desketch.privacy.book import LedgerBook
 from desketch.session.agreement import Agreement
 from desketch.session.identity import Identities
 from desketch.session.protocol import NEVER, Order, Reply, State, half
-from desketch.session.replay import maker, payload_of
+from desketch.session.replay import Payloads, maker
 from desketch.session.short import ShortReply, is_short, pack_order
 from desketch.session.store import SimulatedStores
 
@@ -98,6 +98,7 @@ class _Tally:
     orders: dict[tuple[int, bool, bool, bool], bytes] = field(default_factory=dict)
     answered: set[int] = field(default_factory=set)  # clients of which a reply was taken in
     frames: dict[int, bytes] = field(default_factory=dict)
+    payloads: Payloads | None = None
     makers: dict[bytes, int] = field(default_factory=dict)  # payload -> whose it is
     refused: dict[str, str] = field(default_factory=dict)
     bytes_up: int = 0
@@ -393,7 +394,9 @@ class ServerSession:
         tally = self._tally
         if reply.state is not State.TRAINED or not reply.frame:
             return
-        payload = payload_of(self._channel, reply.t, reply.client, reply.frame)
+        if tally.payloads is None:
+            tally.payloads = Payloads(self._channel, reply.t)
+        payload = tally.payloads.of(reply.client, reply.frame)
         if payload is None:
             return
         other = tally.makers.setdefault(payload, reply.client)

@@ -18,10 +18,9 @@ differs.
 from __future__ import annotations
 
 import math
-import struct
-from binascii import crc_hqx
 from dataclasses import dataclass, replace
 
+from desketch.core.compiled import crc16
 from desketch.errors import WireError
 from desketch.session.protocol import Order, Reply, State
 
@@ -151,13 +150,13 @@ def pack_reply(reply: Reply) -> bytes | None:
     trained = reply.state is State.TRAINED
     if trained != bool(reply.frame):
         return None
-    facts = replace(reply, seconds=0.0, frame=None).pack()
+    facts = reply.status(0.0)
     rest = bytes((_code(reply.seconds),)) + (reply.frame or b"") if trained else b""
     return _sealed(_REPLY | reply.state, reply.t, facts, rest)
 
 
 def _sealed(flag: int, t: int, facts: bytes, rest: bytes) -> bytes:
-    check = struct.pack("<H", crc_hqx(rest, crc_hqx(facts, 0xFFFF)))
+    check = crc16(rest, crc16(facts, 0xFFFF)).to_bytes(2, "little")
     return bytes((flag, t & 0xFF)) + check + rest
 
 

@@ -29,7 +29,7 @@ import numpy.typing as npt
 from desketch.errors import InputError, WireError
 from desketch.keys import Key
 from desketch.wire.frame import Header
-from desketch.wire.rotation import rotate, rotate_back
+from desketch.wire.rotation import rotate, scaled_signs
 
 __all__ = ["BLOCK", "CODEC_TABLE", "SALTS", "Codec"]
 
@@ -59,6 +59,10 @@ class Codec(ABC):
     @abstractmethod
     def decode(self, payload: Bytes, header: Header) -> Floats:
         """Decode ``(n, size)`` bytes; raise a `WireError` naming ``scale`` or ``payload`` for values never encoded."""
+
+    def silent(self, payload: memoryview, header: Header) -> bool:
+        """Whether one payload says nothing but zeros."""
+        return not self.decode(np.frombuffer(payload, dtype=np.uint8)[None], header).any()
 
 
 class Single(Codec):
@@ -192,19 +196,22 @@ class Sign(Codec):
 
     def decode(self, payload: Bytes, header: Header) -> Floats:
         """Scale times signs, rotated back exactly and multiplied once."""
-        scale = np.ascontiguousarray(payload[:, :4]).view("<f4").astype(np.float32)
+        b, scale = header.b, np.ascontiguousarray(payload[:, :4]).view("<f4").astype(np.float32)[:, 0]
         if not (np.isfinite(scale) & ~np.signbit(scale)).all():
             raise WireError("scale: the scale is not a finite non-negative number")
-        bits = np.unpackbits(payload[:, 4:], axis=1, bitorder="little")
-        if bits[:, header.b :].any():
+        if b % 8 and (payload[:, -1] >> b % 8).any():
             raise WireError("payload: the padding bits are not zero")
-        signs = bits[:, : header.b].astype(np.float32)  # 0 and 1, made 1 and -1 where they are
-        signs *= np.float32(-2)
-        signs += np.float32(1)
-        salts = (scale[:, 0].view(np.uint32) % SALTS).tolist()
-        with np.errstate(over="ignore"):
-            values = rotate_back(signs, _rotation_key(header), salts)
-            return _finite(np.multiply(values, scale, out=values), "scale")
+        values = scaled_signs(
+            np.ascontiguousarray(payload), b, _rotation_key(header), scale.view(np.uint32) % SALTS, scale
+        )
+        within = (
+            len(scale) == 0 or float(scale.max()) * (b + 1) ** 0.5 < _FLOAT32_MAX
+        )  # |Qᵀ s| = √b: no number is longer
+        return values if within else _finite(values, "scale")
+
+    def silent(self, payload: memoryview, header: Header) -> bool:
+        """Whether the scale is zero."""
+        return payload[:4] == bytes(4)
 
 
 CODEC_TABLE: dict[str, Codec] = {codec.name: codec for codec in (Single(), Half(), Integer(8), Integer(4), Sign())}

@@ -35,6 +35,7 @@ __all__ = [
     "read_varint",
     "read_weight",
     "run_id",
+    "seal",
     "split",
     "unpack",
     "varint",
@@ -124,8 +125,12 @@ def run_id(name: str | bytes) -> int:
 
 def pack(header: Header, payload: bytes) -> bytes:
     """Put ``payload`` in a frame; ``len(pack(...))`` is what the message costs."""
-    body = head(header, len(payload)) + payload
-    return body + struct.pack("<I", zlib.crc32(body))
+    return seal(head(header, len(payload)) + payload)
+
+
+def seal(body: bytes) -> bytes:
+    """A frame from all of it but its CRC."""
+    return body + zlib.crc32(body).to_bytes(CRC_SIZE, "little")
 
 
 def head(header: Header, length: int) -> bytes:

@@ -6,7 +6,7 @@ and frames are short (`desketch.wire.short`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from desketch.errors import InputError, WireError
 from desketch.keys import Key
 from desketch.wire.codecs import CODEC_TABLE, Codec, rows
 from desketch.wire.frame import Header, pack, unpack
-from desketch.wire.short import open_short, short_size, shorten
+from desketch.wire.short import Opener, short_size, shorten
 
 __all__ = ["Batch", "decode", "decode_batch", "decode_extra", "encode", "encode_batch", "frame_size"]
 
@@ -94,14 +94,14 @@ def encode_batch(
 
 def decode(frame: bytes | memoryview, expect: Header, *, agreed: float | None = None) -> tuple[Header, Floats]:
     """Decode one frame strictly against ``expect`` (all but the weight); return the header as sent and b float32."""
-    header, payload = _payload(frame, expect, agreed)
+    weight, payload = _reader(expect, agreed is not None)(frame, agreed)
     numbers, _ = _cut(payload, expect)
-    return header, _codec(expect).decode(numbers[None], expect)[0]
+    return replace(expect, weight=weight), _codec(expect).decode(numbers[None], expect)[0]
 
 
 def decode_extra(frame: bytes | memoryview, expect: Header, *, agreed: float | None = None) -> Floats:
     """The extra numbers of one frame, (expect.extra,)."""
-    return _extra_numbers(_cut(_payload(frame, expect, agreed)[1], expect)[1])
+    return _extra_numbers(_cut(_reader(expect, agreed is not None)(frame, agreed)[1], expect)[1])
 
 
 def decode_batch(frames: Mapping[int, bytes], expect: Header, *, agreed: Mapping[int, float] | None = None) -> Batch:
@@ -110,11 +110,12 @@ def decode_batch(frames: Mapping[int, bytes], expect: Header, *, agreed: Mapping
     weights: dict[int, float] = {}
     extra: dict[int, Floats] = {}
     refused: dict[int, str] = {}
+    read = _reader(expect, agreed is not None)
     for sender, frame in frames.items():
         try:
-            header, payload = _payload(frame, expect, None if agreed is None else agreed.get(sender, 1.0))
+            weight, payload = read(frame, None if agreed is None else agreed.get(sender, 1.0))
             numbers, tail = _cut(payload, expect)
-            extra[sender], weights[sender], payloads[sender] = _extra_numbers(tail), header.weight, numbers
+            extra[sender], weights[sender], payloads[sender] = _extra_numbers(tail), weight, numbers
         except WireError as error:
             refused[sender] = str(error)
     values = _decode_rows(payloads, expect, refused)
@@ -136,19 +137,25 @@ def _codec(header: Header) -> Codec:
     return CODEC_TABLE[header.codec]
 
 
-def _payload(
-    frame: bytes | memoryview, expect: Header, agreed: float | None = None
-) -> tuple[Header, npt.NDArray[np.uint8]]:
-    if agreed is not None:
-        header, payload = open_short(frame, expect, agreed=agreed, length=_size(expect))
-        return header, np.frombuffer(payload, dtype=np.uint8)
-    header, payload = unpack(frame, expect)
-    if len(payload) != _size(expect):
-        more = f" and {expect.extra} more in f16" if expect.extra else ""
-        raise WireError(
-            f"payload length: got {len(payload)} bytes, {expect.codec} of b={expect.b}{more} takes {_size(expect)}"
-        )
-    return header, np.frombuffer(payload, dtype=np.uint8)
+def _reader(expect: Header, short: bool) -> Callable[[bytes | memoryview, float | None], tuple[float, Bytes]]:
+    """What turns a frame, and the weight agreed on with its sender, into the weight and the payload."""
+    size = _size(expect)
+    opener = Opener(expect, length=size)
+
+    def read_short(frame: bytes | memoryview, agreed: float | None) -> tuple[float, Bytes]:
+        weight, payload = opener.open(frame, agreed=1.0 if agreed is None else agreed)
+        return weight, np.frombuffer(payload, dtype=np.uint8)
+
+    def read_full(frame: bytes | memoryview, agreed: float | None) -> tuple[float, Bytes]:
+        header, payload = unpack(frame, expect)
+        if len(payload) != size:
+            more = f" and {expect.extra} more in f16" if expect.extra else ""
+            raise WireError(
+                f"payload length: got {len(payload)} bytes, {expect.codec} of b={expect.b}{more} takes {size}"
+            )
+        return header.weight, np.frombuffer(payload, dtype=np.uint8)
+
+    return read_short if short else read_full
 
 
 def _size(header: Header) -> int:
@@ -171,7 +178,12 @@ def _tails(extra: npt.ArrayLike | None, n: int, k: int) -> list[bytes]:
     return [row.tobytes() for row in np.clip(given, -LARGEST_EXTRA, LARGEST_EXTRA).astype("<f2")]
 
 
+_NO_EXTRA = np.empty(0, dtype=np.float32)
+
+
 def _extra_numbers(tail: Bytes) -> Floats:
+    if not len(tail):
+        return _NO_EXTRA
     numbers = np.frombuffer(tail.tobytes(), dtype="<f2").astype(np.float32)
     if not np.isfinite(numbers).all():
         raise WireError("extra: a number beside the payload is not finite")

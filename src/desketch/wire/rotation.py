@@ -31,9 +31,10 @@ import numpy.typing as npt
 from desketch.core import compiled
 from desketch.keys import Key
 
-__all__ = ["MIXED", "rotate", "rotate_back"]
+__all__ = ["MIXED", "rotate", "rotate_back", "scaled_signs"]
 
 Floats = npt.NDArray[np.float32]
+Bytes = npt.NDArray[np.uint8]
 MIXED = 17
 """The least b at which Q is random enough for the one-bit code."""
 _PASSES = 4
@@ -50,6 +51,16 @@ def rotate(x: Floats, key: Key, salts: Sequence[int]) -> Floats:
 def rotate_back(y: Floats, key: Key, salts: Sequence[int]) -> Floats:
     """Qᵀ y for the rows of ``y``, shape ``(n, b)``, each by the Q of its salt."""
     return _turn(y, key, salts, back=True)
+
+
+def scaled_signs(payloads: Bytes, b: int, key: Key, salts: npt.NDArray[np.uint32], scales: Floats) -> Floats:
+    """The vectors scale Qᵀ s, s the signs that the last bytes of every payload hold: low bit first, 1 is negative."""
+    if compiled.wanted() and 0 < b < 2**31:
+        return compiled.decode_signs(key.bits, salts, scales, payloads, b)
+    bits = np.unpackbits(payloads[:, payloads.shape[1] - (b + 7) // 8 :], axis=1, bitorder="little")[:, :b]
+    signs = np.float32(1) - np.float32(2) * bits.astype(np.float32)
+    with np.errstate(over="ignore"):
+        return rotate_back(signs, key, salts.tolist()) * scales[:, None]
 
 
 def _turn(x: Floats, key: Key, salts: Sequence[int], *, back: bool) -> Floats:

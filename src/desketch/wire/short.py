@@ -13,15 +13,14 @@ fails, `lengthen` on the sender's side says everything in full.
 
 from __future__ import annotations
 
-import struct
 import zlib
-from binascii import crc_hqx
 from dataclasses import replace
 
+from desketch.core.compiled import crc16
 from desketch.errors import WireError
 from desketch.wire.frame import Header, float32_weight, head, pack, read_weight, weight_bytes
 
-__all__ = ["WIDE_FROM", "lengthen", "open_short", "short_size", "shorten"]
+__all__ = ["WIDE_FROM", "Opener", "lengthen", "open_short", "short_size", "shorten"]
 
 FLAG = 0x50
 WIDE_FROM = 4096
@@ -32,41 +31,64 @@ def shorten(header: Header, payload: bytes, *, agreed: float = 1.0) -> bytes:
     """Put ``payload`` in a short frame; the weight is left out if it is the ``agreed`` one."""
     own = b"" if header.weight == float32_weight(agreed) else weight_bytes(header.weight)
     flag = FLAG | (_WIDE if len(payload) >= WIDE_FROM else 0) | (_WEIGHT | len(own) - 1 if own else 0)
-    return b"".join((bytes((flag, header.round & 0xFF)), _check(header, payload), own, payload))
+    return b"".join((bytes((flag, header.round & 0xFF)), _end(_begin(header, len(payload)), payload), own, payload))
+
+
+class Opener:
+    """Opens the short frames of many senders against one header; what they have in common is worked out once.
+
+    ``length`` is what the payload must have, where that is known.
+    """
+
+    def __init__(self, expect: Header, *, length: int | None = None) -> None:
+        self.expect, self.length, self._low = expect, length, expect.round & 0xFF
+        self._begun: dict[tuple[float, int], tuple[float, int]] = {}  # weight, length -> weight as it travels, check
+
+    def open(self, frame: bytes | memoryview, *, agreed: float = 1.0) -> tuple[float, memoryview]:
+        """The sender's weight, and a view of the payload."""
+        view = memoryview(frame)
+        if len(view) < 2:
+            raise WireError(f"frame length: truncated, {len(view)} bytes do not hold a flag and a round")
+        flag = view[0]
+        if flag & 0xF0 != FLAG or (flag & _WEIGHT == 0 and flag & 3):
+            raise WireError(f"flag: got 0x{flag:02x}, expected that of a short frame, 0x50 to 0x5f")
+        if view[1] != self._low:
+            raise WireError(f"round: got one that ends in {view[1]}, expected {self.expect.round}, {self._low}")
+        at = 6 if flag & _WIDE else 4
+        weight, start = read_weight(view, at, (flag & 3) + 1) if flag & _WEIGHT else (agreed, at)
+        if len(view) < start:
+            raise WireError("frame length: truncated inside the check")
+        payload = view[start:]
+        if self.length is not None and len(payload) != self.length:
+            raise WireError(f"payload length: got {len(payload)} bytes, expected {self.length}")
+        if (len(payload) >= WIDE_FROM) != bool(flag & _WIDE):
+            raise WireError(
+                f"flag: a payload of {len(payload)} bytes has the other size of check; 4 bytes from 4096 on"
+            )
+        if flag & _WEIGHT and weight == float32_weight(agreed):
+            raise WireError(f"weight: got {weight:g}, which is agreed and need not be sent")
+        weight, begun = self._begin(weight, len(payload))
+        if view[2:at] != _end(begun, payload):
+            raise WireError(
+                "check: it does not match: the frame was damaged on the way, or the two sides do not agree on run, "
+                "key, round, family, d, b, codec, kind or weight"
+            )
+        return weight, payload
+
+    def _begin(self, weight: float, length: int) -> tuple[float, int]:
+        begun = self._begun.get((weight, length))
+        if begun is None:
+            header = replace(self.expect, weight=weight)
+            begun = self._begun[weight, length] = header.weight, _begin(header, length)
+        return begun
 
 
 def open_short(
     frame: bytes | memoryview, expect: Header, *, agreed: float = 1.0, length: int | None = None
 ) -> tuple[Header, memoryview]:
-    """Check a short frame against ``expect``; return the header with the sender's weight, and a view of the payload.
-
-    ``length`` is what the payload must have, where that is known.
-    """
-    view = memoryview(frame)
-    if len(view) < 2:
-        raise WireError(f"frame length: truncated, {len(view)} bytes do not hold a flag and a round")
-    if view[0] & 0xF0 != FLAG or (view[0] & _WEIGHT == 0 and view[0] & 3):
-        raise WireError(f"flag: got 0x{view[0]:02x}, expected that of a short frame, 0x50 to 0x5f")
-    if view[1] != expect.round & 0xFF:
-        raise WireError(f"round: got one that ends in {view[1]}, expected {expect.round}, {expect.round & 0xFF}")
-    at = 6 if view[0] & _WIDE else 4
-    weight, start = read_weight(view, at, (view[0] & 3) + 1) if view[0] & _WEIGHT else (agreed, at)
-    if len(view) < start:
-        raise WireError("frame length: truncated inside the check")
-    payload = view[start:]
-    if length is not None and len(payload) != length:
-        raise WireError(f"payload length: got {len(payload)} bytes, expected {length}")
-    if (len(payload) >= WIDE_FROM) != bool(view[0] & _WIDE):
-        raise WireError(f"flag: a payload of {len(payload)} bytes has the other size of check; 4 bytes from 4096 on")
-    header = replace(expect, weight=weight)
-    if view[0] & _WEIGHT and header.weight == float32_weight(agreed):
-        raise WireError(f"weight: got {weight:g}, which is agreed and need not be sent")
-    if bytes(view[2:at]) != _check(header, payload):
-        raise WireError(
-            "check: it does not match: the frame was damaged on the way, or the two sides do not agree on run, key, "
-            "round, family, d, b, codec, kind or weight"
-        )
-    return header, payload
+    """Check a short frame against ``expect``; return the header with the sender's weight, and a view of the payload."""
+    weight, payload = Opener(expect, length=length).open(frame, agreed=agreed)
+    return replace(expect, weight=weight), payload
 
 
 def lengthen(frame: bytes | memoryview, expect: Header, *, agreed: float = 1.0) -> bytes:
@@ -81,8 +103,14 @@ def short_size(header: Header, length: int, *, agreed: float = 1.0) -> int:
     return 2 + (4 if length >= WIDE_FROM else 2) + own + length
 
 
-def _check(header: Header, payload: bytes | memoryview) -> bytes:
-    facts = head(header, len(payload))
+def _begin(header: Header, length: int) -> int:
+    """The check of a full frame's header."""
+    facts = head(header, length)
+    return zlib.crc32(facts) if length >= WIDE_FROM else crc16(facts, 0xFFFF)
+
+
+def _end(begun: int, payload: bytes | memoryview) -> bytes:
+    """The check of a frame, from that of its header."""
     if len(payload) >= WIDE_FROM:
-        return struct.pack("<I", zlib.crc32(payload, zlib.crc32(facts)))
-    return struct.pack("<H", crc_hqx(payload, crc_hqx(facts, 0xFFFF)))
+        return zlib.crc32(payload, begun).to_bytes(4, "little")
+    return crc16(payload, begun).to_bytes(2, "little")

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
-
-from paho.mqtt.client import MQTTMessage
 
 from desketch.errors import InputError
 from desketch.integrations.mqtt.address import SERVER, Address
 from desketch.integrations.mqtt.client import QOS
+from desketch.integrations.mqtt.inbox import Message
 from desketch.integrations.mqtt.link import KEEPALIVE, Link
 from desketch.integrations.mqtt.stamp import Stamps
 from desketch.session.carrier import Arrival, Carrier
@@ -138,19 +138,21 @@ class MqttCarrier(Carrier):
     def _publish(self, topic: str, data: bytes, deadline: float) -> None:
         self.link.publish(topic, self._stamps.next() + data, expiry=deadline - self.now())
 
-    def _receive(self, message: MQTTMessage) -> None:
-        """Take a message in; called in the link's thread."""
-        sender = self._topics.sender(message.topic)
-        if sender is not None and (self._clients is None or sender[0] < self._clients):
-            with self._changed:
-                self._sort_in(*sender, message.payload)
-                self._changed.notify()
-        self.link.acknowledge(message)
+    def _receive(self, messages: Sequence[Message]) -> None:
+        """Take messages in; called in the link's thread."""
+        with self._changed:
+            for message in messages:
+                sender = self._topics.sender(message.topic)
+                if sender is not None and (self._clients is None or sender[0] < self._clients):
+                    self._sort_in(*sender, message.payload)
+            self._changed.notify()
+        for message in messages:
+            self.link.acknowledge(message)
 
     def _sort_in(self, node: int, kind: str, data: bytes) -> None:
         if kind == "r":
             self._open.pop(node, None)
-            self._came.append(Arrival(node=node, data=bytes(data)))
+            self._came.append(Arrival(node=node, data=data))
         elif kind == "p" and data:
             if node in self._open and node not in self._queued and not self.link.qos:
                 self._back.add(node)  # it is new, or it lost its connection: with it perhaps the order, or the reply

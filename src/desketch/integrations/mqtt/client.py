@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-from paho.mqtt.client import MQTTMessage
 
 from desketch.core.files import read_sealed, write_durably
 from desketch.core.tree import pack_tree, unpack_tree
 from desketch.errors import DesketchError, WireError
 from desketch.integrations.mqtt.address import Address
+from desketch.integrations.mqtt.inbox import Message
 from desketch.integrations.mqtt.link import KEEPALIVE, Link
 from desketch.integrations.mqtt.stamp import Stamp
 from desketch.integrations.mqtt.traffic import Traffic
@@ -69,7 +68,7 @@ class LastAnswer:
 class _Waiting:
     stamp: Stamp
     order: bytes
-    message: MQTTMessage
+    message: Message
 
 
 class MqttClient:
@@ -160,8 +159,12 @@ class MqttClient:
             waiting, self._waiting = self._waiting, None
             return waiting
 
-    def _receive(self, message: MQTTMessage) -> None:
+    def _receive(self, messages: Sequence[Message]) -> None:
         """Keep the newest order; called in the link's thread."""
+        for message in messages:
+            self._sort_in(message)
+
+    def _sort_in(self, message: Message) -> None:
         parts = Stamp.split(message.payload)
         if parts is None:
             self.link.acknowledge(message)

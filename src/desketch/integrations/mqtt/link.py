@@ -12,6 +12,7 @@ to one socket mix their messages, and one that cannot write all at once would le
 
 from __future__ import annotations
 
+import logging
 import random
 import selectors
 import socket
@@ -32,6 +33,7 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from desketch.errors import RunError
 from desketch.integrations.mqtt.address import Address, tls_context
+from desketch.integrations.mqtt.inbox import Inbox, Message, PahoClient
 from desketch.integrations.mqtt.traffic import Traffic, of_socket
 
 __all__ = ["KEEPALIVE", "Link"]
@@ -44,7 +46,7 @@ _DUELS = 8  # connections in a row that stood and were soon lost again: two proc
 _TAKEN_OVER = 0x8E
 _HOPELESS = {0x81, 0x84, 0x85, 0x86, 0x87, 0x8A, 0x8C, 0x95, 0x9C, 0x9D}  # CONNACK reasons that waiting does not mend
 
-Receive = Callable[[paho.MQTTMessage], None]
+Receive = Callable[[Sequence[Message]], None]
 
 
 class Link:
@@ -57,7 +59,7 @@ class Link:
         subscriptions: the topics it reads.
         will: the topic that the broker clears when this party is gone.
         qos: 0, or 1: then the broker keeps the session and messages are acknowledged by `acknowledge` only.
-        on_message: called with every message.
+        on_message: called with the messages that came together.
         on_connect: called whenever the connection stands.
         keepalive: seconds of silence after which a ping is sent.
 
@@ -72,7 +74,7 @@ class Link:
         subscriptions: Sequence[str] = (),
         will: str | None = None,
         qos: int = 0,
-        on_message: Receive = lambda message: None,
+        on_message: Receive = lambda messages: None,
         on_connect: Callable[[], None] = lambda: None,
         keepalive: int = KEEPALIVE,
     ) -> None:
@@ -83,7 +85,7 @@ class Link:
         self._last_error = ""
         self._past = Traffic()
         self._closing, self._standing = threading.Event(), threading.Event()
-        self._client = paho.Client(
+        self._client = PahoClient(
             CallbackAPIVersion.VERSION2,
             client_id=name,
             protocol=MQTTProtocolVersion.MQTTv5,
@@ -102,7 +104,8 @@ class Link:
         client.on_connect, client.on_disconnect, client.on_message = self._on_connect, self._on_disconnect, self._on
         client.on_socket_register_write = lambda *_: None  # with one set, paho never writes in the thread of a caller
         self._bell: socket.socket | None = None
-        client.on_socket_open, client.on_socket_close, client.on_log = self._on_open, self._on_close, self._on_log
+        client.on_socket_open, client.on_socket_close = self._on_open, self._on_close
+        client.enable_logger(_errors(self._on_log))  # with on_log, paho would write a line about every packet
         self._thread = threading.Thread(target=self._run, name=f"mqtt {name}", daemon=True)
 
     def open(self, *, patience: float = 60.0) -> None:
@@ -140,7 +143,7 @@ class Link:
         self._wake()
         return bool(sent.rc == paho.MQTT_ERR_SUCCESS)
 
-    def acknowledge(self, message: paho.MQTTMessage) -> None:
+    def acknowledge(self, message: Message) -> None:
         """Tell the broker that a message has had its effect."""
         if message.qos:
             self._client.ack(message.mid, message.qos)
@@ -163,10 +166,11 @@ class Link:
 
     def traffic(self) -> Traffic:
         """Bytes at the interface of all connections so far."""
-        return self._past + of_socket(self._socket())
+        now = self._socket()
+        return self._past + of_socket(now.link if now else None)
 
-    def _socket(self) -> socket.socket | None:
-        found: socket.socket | None = self._client.socket()
+    def _socket(self) -> Inbox | None:
+        found: Inbox | None = self._client.socket()
         return found
 
     def _run(self) -> None:
@@ -217,17 +221,23 @@ class Link:
                 events = selectors.EVENT_READ | (selectors.EVENT_WRITE if client.want_write() else 0)
                 change = ready.modify if link in ready.get_map() else ready.register
                 change(link, events)
-                left = (
-                    link.pending() if isinstance(link, ssl.SSLSocket) else 0
-                )  # decrypted already: no event tells of it
-                seen = {key.fileobj: mask for key, mask in ready.select(0 if left else self.keepalive / 4)}
+                more = link.more  # perhaps decrypted already: no event tells of it
+                seen = {key.fileobj: mask for key, mask in ready.select(0 if more else self.keepalive / 4)}
                 if rung in seen:
                     rung.recv(4096)
-                if left or seen.get(link, 0) & selectors.EVENT_READ:
-                    client.loop_read()
+                if more or seen.get(link, 0) & selectors.EVENT_READ:
+                    self._read(link)
                 if seen.get(link, 0) & selectors.EVENT_WRITE:
                     client.loop_write()
                 client.loop_misc()
+
+    def _read(self, link: Inbox) -> None:
+        """Take in what has come: publishes ourselves, the rest by paho."""
+        messages = link.collect()
+        while link.waiting and self._socket() is link:
+            self._client.loop_read()
+        if messages:
+            self._hand_on(messages)
 
     def _wake(self) -> None:
         if self._bell is not None:
@@ -279,17 +289,35 @@ class Link:
         )
 
     def _on(self, client: Any, data: Any, message: paho.MQTTMessage) -> None:
-        self._brought = self._brought or not message.retain  # what the broker kept says nothing of the connection
-        self._receive(message)
+        """At QoS 1 paho reads the messages, and keeps their numbers."""
+        fields = message.topic, bytes(message.payload), message.retain, message.qos, message.mid, message.dup
+        self._hand_on([Message(*fields)])
 
-    def _on_open(self, client: Any, data: Any, link: socket.socket) -> None:
-        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # a message is one write: nothing to wait for
+    def _hand_on(self, messages: Sequence[Message]) -> None:
+        fresh = not all(message.retain for message in messages)  # what the broker kept says nothing of the connection
+        self._brought = self._brought or fresh
+        self._receive(messages)
 
-    def _on_close(self, client: Any, data: Any, link: socket.socket) -> None:
-        self._past += of_socket(link)
+    def _on_open(self, client: Any, data: Any, link: Inbox) -> None:
+        link.link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # a message is one write: nothing to wait for
 
-    def _on_log(self, client: Any, data: Any, level: int, text: str) -> None:
+    def _on_close(self, client: Any, data: Any, link: Inbox) -> None:
+        self._past += of_socket(link.link)
+
+    def _on_log(self, text: str) -> None:
         if "socket:" in text:  # paho tells what ended a connection here only
             self._last_error = text.partition("socket:")[2].strip()
             if "ALERT" in self._last_error.upper() and not self._standing.is_set():
                 self._refused()  # in TLS 1.3 a refused certificate is heard of after the handshake
+
+
+def _errors(tell: Callable[[str], None]) -> logging.Logger:
+    """A logger of errors alone, each told as a text; it belongs to nobody else."""
+
+    class Told(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            tell(record.getMessage())
+
+    logger = logging.Logger("desketch.mqtt", logging.ERROR)
+    logger.addHandler(Told())
+    return logger
