@@ -13,7 +13,6 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import count
 from statistics import fmean
 from typing import Any
 
@@ -25,6 +24,7 @@ from desketch.baselines.methods import Method, Setting, Wiring
 from desketch.core.flat import FlatModel
 from desketch.core.metrics import METRICS, Metric
 from desketch.errors import InputError
+from desketch.fed.alone import followed, train_alone
 from desketch.fed.client_momentum import ClientMomentum, client_beta
 from desketch.fed.engine import Engine
 from desketch.fed.iterates import Average, LastRounds
@@ -140,7 +140,9 @@ def train(
     clients, engine = problem.clients(seed), problem.engine(seed)
     counter = _ByteCounter(clients=len(clients), model_bytes=_dense_frame(engine.model.d))
     if method.channel is None:
-        rounds = _apart(problem, setting, seed=seed, clients=clients, engine=engine)
+        attendance = Attendance(fraction=problem.fraction, seed=seed)
+        who = followed(len(clients), most=MOST_FOLLOWED)
+        rounds = train_alone(clients, engine, _work(problem, setting, seed), attendance, who=who)
     else:
         rounds = _together(_federation(problem, method, setting, seed=seed, clients=clients, engine=engine), counter)
     windows: dict[int, list[Average]] = {n: [] for n in averages}
@@ -169,20 +171,6 @@ def _together(federation: Federation, counter: _ByteCounter) -> Iterator[Sequenc
         yield [federation.server.replica.w]
 
 
-def _apart(
-    problem: Contest, setting: Setting, *, seed: int, clients: Sequence[ClientData], engine: Engine
-) -> Iterator[Sequence[Tensor]]:
-    """Every client's own model, round by round; whoever a federation would ask takes its local steps."""
-    work = LocalWork(steps=problem.local_steps, eta=setting["eta_local"], batch=problem.batch, seed=seed)
-    attendance = Attendance(fraction=problem.fraction, seed=seed)
-    followed = range(0, len(clients), max(1, len(clients) // MOST_FOLLOWED))[:MOST_FOLLOWED]
-    models = {c: engine.model.flatten() for c in followed}
-    for t in count(1):
-        for c in models.keys() & set(attendance.cohort(t, len(clients))):
-            models[c] = models[c] + engine.updates(models[c], [clients[c]], work, t=t)[0]
-        yield list(models.values())
-
-
 def _dense_frame(d: int) -> int:
     """Bytes of a frame that holds w in f32."""
     return wire.frame_size(wire.Header(run=0, round=1, family="none", d=d, b=d, key=Key(0), codec="f32"), agreed=1.0)
@@ -197,13 +185,17 @@ def _over(curves: Mapping[int, Sequence[Point]], limits: Limits, metric: Metric)
     return (bool(late) and all(late)) or not all(math.isfinite(c[-1].value) for c in curves.values())
 
 
+def _work(problem: Contest, setting: Setting, seed: int) -> LocalWork:
+    return LocalWork(steps=problem.local_steps, eta=setting["eta_local"], batch=problem.batch, seed=seed)
+
+
 def _federation(
     problem: Contest, method: Method, setting: Setting, *, seed: int, clients: Sequence[ClientData], engine: Engine
 ) -> Federation:
     if method.channel is None:
         raise InputError(f"{method.name} sends nothing: it has no federation")
     model = engine.model
-    work = LocalWork(steps=problem.local_steps, eta=setting["eta_local"], batch=problem.batch, seed=seed)
+    work = _work(problem, setting, seed)
     beta = client_beta(setting.get("client_momentum", 0.0), local_steps=problem.local_steps, fraction=problem.fraction)
     wiring = Wiring(
         shapes=tuple(model.shapes),

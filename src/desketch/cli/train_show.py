@@ -46,6 +46,9 @@ def show(summary: dict[str, Any], path: Path) -> None:
     if summary.get("signal_share") is not None:
         said = sentence(Signal(summary["signal_share"], summary["step_share"]))
         Console().print(f"{said} (docs/training.md)", highlight=False)
+    if summary.get("alone"):
+        style = "" if summary["alone"]["pays"] else "yellow"
+        Console().print(summary["alone"]["advice"], style=style, highlight=False)
     if "topology" in summary:
         _print_costs(summary["topology"])
 
