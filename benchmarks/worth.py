@@ -63,7 +63,7 @@ def main(data: Annotated[Path, typer.Option(help="folder with the four IDX files
             summary = train_run(RunConfig(**{**settings, **task}), out=Path(folder) / "run")
         kept = ("test_accuracy", "rounds", "signal_share", "step_share", "alone")
         rows.append({"run": name, **{key: summary[key] for key in kept}})
-        print(name, summary["alone"]["advice"])
+        print(name, rows[-1]["alone"].pop("advice"))
         RESULT.write_text(
             json.dumps({"command": "python benchmarks/worth.py --data FOLDER", "runs": rows}, indent=1) + "\n"
         )

@@ -35,7 +35,7 @@ def test_the_sentence_has_the_numbers_and_says_what_to_do():
     assert behind.startswith("3 clients alone")
     assert "added 20% to the error" in behind
     assert "train alone" in behind
-    assert "removed 2% of the error" in Worth("perplexity", 10.0, 9.8, 1, 5).sentence()
+    assert "removed only 2% of the error; do not sketch here" in Worth("perplexity", 10.0, 9.8, 1, 5).sentence()
 
 
 @pytest.mark.parametrize(("clients", "most", "ids"), [(3, 5, [0, 1, 2]), (50, 10, list(range(0, 50, 5))), (7, 1, [0])])

@@ -61,10 +61,10 @@ class Worth:
         )
         if self.pays:
             return f"{found}: communicating removed {self.gain:.0%} of the error"
-        brought = f"added {-self.gain:.0%} to the error" if self.gain < 0 else f"removed {self.gain:.0%} of the error"
+        brought = f"added {-self.gain:.0%} to" if self.gain < 0 else f"removed only {self.gain:.0%} of"
         return (
-            f"{found}: communicating {brought}, too little to sketch for; train alone, or see with desketch compare "
-            "what less compression, more rounds or another method bring"
+            f"{found}: communicating {brought} the error; do not sketch here: train alone, or see with desketch "
+            "compare what less compression, more rounds or another method bring"
         )
 
     def row(self) -> dict[str, Any]:
