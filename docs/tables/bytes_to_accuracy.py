@@ -15,7 +15,6 @@ MARKS: dict[str, tuple[str, float | None, float | None, float | None]] = {
     "wide": ("MLP 784-2048-10, d = 1.6M, 5 clients, K = 20, untuned", 2000, None, 5),
     "k5-86": ("MLP 784-512-10, 10 clients, K = 5, to 86%", None, None, 5),
     "digits": ("digits to 95%, MLP 64-64-10, 10 clients, K = 5", None, None, 5),
-    "gpt": ("characters to perplexity 12.5, GPT 2x32, 4 clients, K = 10", None, None, 5),
 }
 
 
@@ -138,8 +137,7 @@ def _against_alone(alone: dict[str, Any], ours: dict[str, Any]) -> tuple[str, bo
 
 def _last(row: dict[str, Any]) -> str:
     """The metric at the end of the runs, for people."""
-    share = row.get("last_accuracy")
-    return f"{100 * share:.1f}%" if share is not None else f"perplexity {row['last_perplexity']:.2f}"
+    return f"{100 * row['last_accuracy']:.1f}%"
 
 
 def _row(what: str, mark: str, got: str, seeds: str, reached: bool) -> str:
