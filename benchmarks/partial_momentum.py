@@ -23,7 +23,7 @@ from desketch.tasks import load_task
 
 RESULT = Path(__file__).resolve().parent / "results" / "partial_momentum.json"
 MODEL, CLIENTS, SPLIT, STEPS, B, ROUNDS = "mlp:64", 50, "dirichlet:0.3", 5, 848, 120
-FRACTIONS, BETAS, SEEDS = (0.1, 0.2, 0.5, 1.0), (0.0, 0.5, 0.8), (0, 1, 2)
+FRACTIONS, BETAS, SEEDS = (0.1, 0.2, 0.5), (0.0, 0.5, 0.8), (0, 1, 2)
 
 
 def main(data: Annotated[Path, typer.Option(help="folder with the four IDX files of Fashion-MNIST")]) -> None:
