@@ -10,6 +10,7 @@ import torch
 from desketch import wire
 from desketch.baselines.channel import CompressedChannel
 from desketch.baselines.compressor import ErrorFeedback
+from desketch.baselines.decomfl import Directions
 from desketch.baselines.fetchsgd import FetchSGDChannel
 from desketch.baselines.methods import BUDGET, METHODS, Method, Wiring, find_methods
 from desketch.baselines.sparse import SparseTernary
@@ -19,9 +20,9 @@ from desketch.keys import Key
 
 SHAPES = ((24, 40), (24,), (10, 24), (10,))
 D = sum(math.prod(shape) for shape in SHAPES)
-WIRING = Wiring(shapes=SHAPES, d=D, key=Key(3), run=77)
+WIRING = Wiring(shapes=SHAPES, d=D, key=Key(3), run=77, local_steps=2)
 CLIENTS, WEIGHTS = [4, 9, 2], [10.0, 30.0, 20.0]
-TUNED_SIZES = {"density": 0.05, "compression": 10.0, "b": 120}
+TUNED_SIZES = {"density": 0.05, "compression": 10.0, "b": 120, "directions": 40}
 
 
 def build(method: Method) -> Channel:
@@ -29,15 +30,24 @@ def build(method: Method) -> Channel:
     return method.channel(WIRING, setting)
 
 
-def deltas(t: int, n: int = 3) -> torch.Tensor:
-    return torch.randn(n, D, generator=torch.Generator().manual_seed(100 + t)) * 0.01
+def deltas(t: int, n: int = 3, width: int = D) -> torch.Tensor:
+    return torch.randn(n, width, generator=torch.Generator().manual_seed(100 + t)) * 0.01
+
+
+def width(channel: Channel) -> int:
+    """Numbers in a row that clients hand over: the change of w, or its coordinates along public directions."""
+    return channel.steps * channel.directions if isinstance(channel, Directions) else D
+
+
+def encoded(channel: Channel, t: int) -> list[bytes]:
+    return channel.encode_updates(t, deltas(t, width=width(channel)), clients=CLIENTS, weights=WEIGHTS)
 
 
 def play(channel: Channel, rounds: range) -> list[tuple[list[bytes], bytes, torch.Tensor]]:
     """Frames, broadcast and decoded update of each round."""
     played = []
     for t in rounds:
-        frames = channel.encode_updates(t, deltas(t), clients=CLIENTS, weights=WEIGHTS)
+        frames = encoded(channel, t)
         step = channel.aggregate(t, dict(zip(CLIENTS, frames, strict=True)))
         assert step.broadcast is not None
         assert not step.refused
@@ -57,13 +67,14 @@ def test_every_method_is_tuned_with_the_same_budget(method):
 
 
 def test_a_round_trip_points_along_the_weighted_mean(method):
-    common = torch.randn(D, generator=torch.Generator().manual_seed(5))
     channel = build(method)
+    common = torch.randn(width(channel), generator=torch.Generator().manual_seed(5))
     frames = channel.encode_updates(1, torch.stack([common] * 3), clients=CLIENTS, weights=WEIGHTS)
     step = channel.aggregate(1, dict(zip(CLIENTS, frames, strict=True)))
     u = channel.decode_broadcast(1, step.broadcast)
+    meant = channel.vector(1, common) if isinstance(channel, Directions) else common
     assert u.vector.shape == (D,)
-    assert torch.nn.functional.cosine_similarity(common, u.vector, dim=0) > 0.1
+    assert torch.nn.functional.cosine_similarity(meant, u.vector, dim=0) > 0.1
     assert u.norm > 0
 
 
@@ -76,7 +87,7 @@ def test_dense_f32_is_the_exact_weighted_mean(name):
 
 def test_frames_are_the_wires_and_carry_the_weight(method):
     channel = build(method)
-    frames = channel.encode_updates(1, deltas(1), clients=CLIENTS, weights=WEIGHTS)
+    frames = encoded(channel, 1)
     for client, frame, weight in zip(CLIENTS, frames, WEIGHTS, strict=True):
         full = channel.in_full(1, client, frame)
         fields = wire.peek(full)
@@ -93,7 +104,7 @@ def test_compressing_methods_send_fewer_bytes_both_ways(method):
 
 def test_bad_frames_are_refused_by_name_and_the_round_goes_on(method):
     channel = build(method)
-    good, cut, flipped = channel.encode_updates(1, deltas(1), clients=CLIENTS, weights=WEIGHTS)
+    good, cut, flipped = encoded(channel, 1)
     flipped = flipped[:-6] + bytes([flipped[-6] ^ 1]) + flipped[-5:]
     step = channel.aggregate(1, {4: good, 9: cut[:-1], 2: flipped, 5: b""})
     assert step.participants == (4,)
@@ -103,7 +114,7 @@ def test_bad_frames_are_refused_by_name_and_the_round_goes_on(method):
 
 def test_frames_of_another_round_are_refused(method):
     channel = build(method)
-    frames = channel.encode_updates(1, deltas(1), clients=CLIENTS, weights=WEIGHTS)
+    frames = encoded(channel, 1)
     step = channel.aggregate(2, dict(zip(CLIENTS, frames, strict=True)))
     assert step.broadcast is None
     assert step.participants == ()
@@ -120,10 +131,11 @@ def test_a_damaged_broadcast_is_refused(method):
 
 
 def test_an_update_that_is_not_finite_is_never_sent(method):
-    bad = deltas(1)
+    channel = build(method)
+    bad = deltas(1, width=width(channel))
     bad[1, 3] = math.nan
     with pytest.raises(WireError):
-        build(method).encode_updates(1, bad, clients=CLIENTS, weights=WEIGHTS)
+        channel.encode_updates(1, bad, clients=CLIENTS, weights=WEIGHTS)
 
 
 def test_resuming_continues_byte_for_byte(method):
@@ -156,6 +168,25 @@ def test_two_way_error_feedback_loses_nothing(name):
     state = channel.state_dict()
     held = state["server"]["error"] + sum(state["clients"][str(c)]["error"] for c in CLIENTS) / 3
     torch.testing.assert_close(applied + held, sum(deltas(t).mean(0) for t in range(1, 6)), rtol=0, atol=1e-5)
+
+
+def test_sparseloco_forgets_at_the_clients_and_not_at_the_server():
+    """What is held back fades by 0.95 a round where the paper has it, and nowhere else."""
+    channel = build(METHODS["sparseloco"])
+    kept, applied, sent = torch.zeros(3, D), torch.zeros(D), torch.zeros(D)
+    for t in range(1, 6):
+        frames = channel.encode_updates(t, deltas(t), clients=CLIENTS, weights=[1.0] * 3)
+        values, _, _ = channel.open_updates(t, dict(zip(CLIENTS, frames, strict=True)))
+        rows = torch.stack([values[c] for c in CLIENTS])
+        kept = 0.95 * kept + deltas(t) - rows
+        sent += rows.mean(0)
+        step = channel.aggregate(t, dict(zip(CLIENTS, frames, strict=True)))
+        applied += channel.decode_broadcast(t, step.broadcast).vector
+    state = channel.state_dict()
+    torch.testing.assert_close(applied + state["server"]["error"], sent, rtol=0, atol=1e-5)
+    torch.testing.assert_close(
+        torch.stack([state["clients"][str(c)]["error"] for c in CLIENTS]), kept, rtol=0, atol=1e-5
+    )
 
 
 def test_clients_that_are_away_keep_their_residual():

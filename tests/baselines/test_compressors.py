@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from desketch.baselines.chunks import ChunkedTopK
 from desketch.baselines.compressor import Compressor, ErrorFeedback
 from desketch.baselines.dense import Dense
 from desketch.baselines.powersgd import PowerSGD
@@ -28,6 +29,7 @@ COMPRESSORS: dict[str, Callable[[], Compressor]] = {
     "topk": lambda: TopK(d=D, k=37),
     "ternary": lambda: SparseTernary(d=D, k=37),
     "powersgd": lambda: PowerSGD(shapes=SHAPES, rank=2),
+    "chunks": lambda: ChunkedTopK(d=D, share=0.04),
 }
 
 
@@ -89,7 +91,29 @@ def test_error_feedback_conserves_mass(compressor):
     torch.testing.assert_close(sent + state["error"], asked, rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", ["topk", "ternary", "powersgd"])
+def test_a_residual_that_fades():
+    """e <- decay e + x - C(decay e + x)."""
+    feedback, state = ErrorFeedback(COMPRESSORS["topk"](), decay=0.5), {}
+    feedback.encode(vector(1), key=KEY, state=state)
+    left = state["error"].clone()
+    second = feedback.encode(vector(2), key=KEY, state=state)
+    assert second == COMPRESSORS["topk"]().encode(vector(2) + 0.5 * left, key=KEY, state={})
+    torch.testing.assert_close(state["error"], vector(2) + 0.5 * left - feedback.decode(second, key=KEY))
+
+
+@pytest.mark.parametrize("decay", [-0.1, 1.1])
+def test_an_impossible_decay_is_refused(decay):
+    with pytest.raises(InputError, match="decay"):
+        ErrorFeedback(COMPRESSORS["topk"](), decay=decay)
+
+
+@pytest.mark.parametrize("share", [0.0, 1.5])
+def test_an_impossible_share_is_refused(share):
+    with pytest.raises(InputError, match="share"):
+        ChunkedTopK(d=D, share=share)
+
+
+@pytest.mark.parametrize("name", ["topk", "ternary", "powersgd", "chunks"])
 def test_biased_compressors_are_contractions(name):
     """|x - C(x)|² < |x|²: what makes error feedback converge."""
     compressor = COMPRESSORS[name]()

@@ -26,6 +26,7 @@ from desketch.session.store import SimulatedStores
 from desketch.tasks import RunConfig, Setup, prepare
 from desketch.tasks.parties import server_session
 from desketch.tasks.summary import capture_meta, summarise, write_outcome
+from desketch.tasks.worth import measure_worth
 
 __all__ = ["run_path", "train_run"]
 
@@ -68,6 +69,8 @@ def _run_in(path: Path, setup: Setup, *, resume: bool, progress: bool) -> dict[s
         summary = summarise(setup, party, folder.rows, interrupted=cut is not None)
         if cut:
             summary["signal"] = cut.name
+        worth = None if cut else measure_worth(setup, folder.rows)
+        summary["alone"] = worth.row() if worth else None
         if isinstance(party, Mesh):
             summary["topology"] = topology_summary(party, folder.rows)
         write_outcome(path, setup, party, summary)

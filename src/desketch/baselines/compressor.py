@@ -5,7 +5,8 @@ Jaggi, "Sparsified SGD with memory", NeurIPS 2018):
 
     p = e + x,   send C(p),   e = p - C(p)
 
-so after any number of rounds, all that was sent plus the residual e is exactly all that was to be sent.
+so after any number of rounds, all that was sent plus the residual e is exactly all that was to be sent.  With a decay
+below 1 the residual fades, p = decay e + x, as SparseLoCo has it: what stays unsent for long is forgotten.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import MutableMapping
 import torch
 from torch import Tensor
 
-from desketch.errors import WireError
+from desketch.errors import InputError, WireError
 from desketch.keys import Key
 
 __all__ = ["Compressor", "ErrorFeedback", "SenderState", "check_length", "finite"]
@@ -40,14 +41,16 @@ class Compressor(ABC):
 
 
 class ErrorFeedback(Compressor):
-    """``C(x + e)`` with the residual e carried in the sender's state."""
+    """``C(x + decay e)`` with the residual e carried in the sender's state."""
 
-    def __init__(self, inner: Compressor) -> None:
-        self.inner, self.d = inner, inner.d
+    def __init__(self, inner: Compressor, *, decay: float = 1.0) -> None:
+        if not 0 <= decay <= 1:
+            raise InputError(f"decay is what the residual keeps a round, from 0 to 1, got {decay}")
+        self.inner, self.d, self.decay = inner, inner.d, decay
 
     def encode(self, x: Tensor, *, key: Key, state: SenderState) -> bytes:
         """Compress ``x`` plus what earlier rounds left over, and keep what this one leaves."""
-        p = x + state["error"] if "error" in state else x
+        p = torch.add(x, state["error"], alpha=self.decay) if "error" in state else x
         payload = self.inner.encode(p, key=key, state=state)
         state["error"] = p - self.inner.decode(payload, key=key)
         return payload

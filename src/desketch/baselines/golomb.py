@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from desketch.errors import InputError, WireError
 
-__all__ = ["decode_positions", "encode_positions", "pack_bits", "remainder_bits", "unpack_bits"]
+__all__ = ["check_padding", "decode_positions", "encode_positions", "pack_bits", "remainder_bits", "unpack_bits"]
 
 Bits = npt.NDArray[np.uint8]
 Positions = npt.NDArray[np.int64]
@@ -69,3 +69,9 @@ def pack_bits(bits: Bits) -> bytes:
 def unpack_bits(payload: bytes) -> Bits:
     """Bytes to bits, first bit lowest."""
     return np.unpackbits(np.frombuffer(payload, dtype=np.uint8), bitorder="little")
+
+
+def check_padding(rest: Bits) -> None:
+    """Refuse bits after the last entry, but for zeros to the end of one byte."""
+    if len(rest) >= 8 or rest.any():
+        raise WireError(f"{len(rest)} bits follow the last entry, expected zeros to the end of one byte")

@@ -7,20 +7,25 @@ de-sketching leaves noise of std eta |y| / sqrt(b) in every weight, so b alone d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from types import MappingProxyType
 from typing import Any
 
 from desketch.baselines.channel import CompressedChannel
+from desketch.baselines.chunks import ChunkedTopK
 from desketch.baselines.compressor import Compressor, ErrorFeedback
+from desketch.baselines.decomfl import Directions, zeroth_order_clients
 from desketch.baselines.dense import Dense
 from desketch.baselines.fetchsgd import FetchSGDChannel
 from desketch.baselines.powersgd import PowerSGD
 from desketch.baselines.sparse import SparseTernary, TopK
+from desketch.core.flat import FlatModel
 from desketch.errors import ConfigError
 from desketch.fed.channel import Channel, SketchChannel
+from desketch.fed.client import Participant
+from desketch.fed.local import ClientData, LocalWork
 from desketch.keys import Key
 
 __all__ = ["BUDGET", "METHODS", "Method", "Setting", "Wiring", "find_methods"]
@@ -35,7 +40,7 @@ Setting = Mapping[str, Any]
 class Wiring:
     """What a channel is built from, besides its setting: the parameters' shapes and the public key of the run.
 
-    ``client_momentum`` is the beta that the setting comes to on this federation.
+    ``client_momentum`` is the beta that the setting comes to on this federation, ``local_steps`` its K.
     """
 
     shapes: tuple[tuple[int, ...], ...]
@@ -44,6 +49,11 @@ class Wiring:
     run: int = 0
     agreed: Mapping[int, float] = field(default_factory=dict)  # weights that both ends know
     client_momentum: float = 0.0
+    local_steps: int = 1
+
+
+Recruit = Callable[[Any, Sequence[ClientData], FlatModel, LocalWork], Sequence[Participant]]
+"""Makes the participants of a method whose clients do not take gradient steps: given its channel, data and work."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +69,7 @@ class Method:
     grid: tuple[Setting, ...]
     default: Setting | None = None
     average: int = 1
+    recruit: Recruit | None = None
 
     @property
     def untuned(self) -> Setting:
@@ -95,6 +106,29 @@ def _topk(wiring: Wiring, setting: Setting) -> Channel:
 
 def _stc(wiring: Wiring, setting: Setting) -> Channel:
     return _both_ways("stc", wiring, ErrorFeedback(SparseTernary(d=wiring.d, k=_count(wiring, setting["density"]))))
+
+
+def _sparseloco(wiring: Wiring, setting: Setting) -> Channel:
+    code = ChunkedTopK(d=wiring.d, share=setting["density"])
+    return CompressedChannel(
+        name="sparseloco",
+        up=ErrorFeedback(code, decay=0.95),  # the paper's; the server, which it does not have, forgets nothing
+        down=ErrorFeedback(code),
+        key=wiring.key,
+        run=wiring.run,
+        agreed=wiring.agreed,
+    )
+
+
+def _decomfl(wiring: Wiring, setting: Setting) -> Channel:
+    return Directions(
+        d=wiring.d,
+        steps=wiring.local_steps,
+        directions=setting["directions"],
+        key=wiring.key,
+        run=wiring.run,
+        agreed=wiring.agreed,
+    )
 
 
 def _powersgd(wiring: Wiring, setting: Setting) -> Channel:
@@ -150,11 +184,16 @@ _ALL = (
            _grid(density=(1 / 300, 1 / 1000), eta_local=(0.2, 0.4), **_SGD)),
     Method("stc", "sparse ternary compression (Sattler et al., 2019)", _stc,
            _grid(density=(1 / 1000, 1 / 4000), eta_local=(0.2, 0.4), **_SGD)),
+    Method("sparseloco", "largest entries of chunks in two bits, fading residual (Sarfi et al., 2025)", _sparseloco,
+           _grid(density=(1 / 1000, 1 / 4000), eta_local=(0.2,), optimizer=("sgd",), eta_global=(1.0, 2.0))),
     Method("powersgd", "rank-r matrices, error feedback, warm start (Vogels et al., 2019)", _powersgd,
            _grid(rank=(2, 1), eta_local=(0.2, 0.4), **_SGD)),
     Method("fetchsgd", "count sketch with momentum and error inside (Rothchild et al., 2020)", _fetchsgd,
            _grid(compression=(10.0, 40.0), density=(1 / 50,), eta_local=(0.2,), optimizer=("sgd",),
                  eta_global=(0.3, 0.1))),
+    Method("decomfl", "differences of the loss along public directions, scalars only (Li et al., 2025)", _decomfl,
+           _grid(directions=(10,), eta_local=(0.1, 0.03, 0.01), **_SGD)
+           + _grid(directions=(40,), eta_local=(0.1,), **_SGD), recruit=zeroth_order_clients),
     Method("desketch", "SRHT sketch, one bit, automatic step, client momentum (this project)", _desketch,
            _grid(b=(424, 848), codec=("sign1",), eta_local=(0.2, 0.1), optimizer=("momentum",), eta_global=("auto",),
                  client_momentum=(0.8,)),

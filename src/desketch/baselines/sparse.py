@@ -15,7 +15,14 @@ import torch
 from torch import Tensor
 
 from desketch.baselines.compressor import Compressor, SenderState, check_length
-from desketch.baselines.golomb import Bits, Positions, decode_positions, encode_positions, pack_bits, unpack_bits
+from desketch.baselines.golomb import (
+    Positions,
+    check_padding,
+    decode_positions,
+    encode_positions,
+    pack_bits,
+    unpack_bits,
+)
 from desketch.errors import InputError, WireError
 from desketch.keys import Key
 
@@ -52,7 +59,7 @@ class TopK(Compressor):
         if not np.abs(halves).max() <= 1:
             raise WireError("top-k values must lie in [-1, 1] before scaling; the frame is damaged")
         positions, rest = decode_positions(unpack_bits(body[2 * self.k :]), self.k, self.d)
-        _check_padding(rest)
+        check_padding(rest)
         return _scatter(positions, scale * halves, self.d)
 
 
@@ -76,7 +83,7 @@ class SparseTernary(Compressor):
         positions, rest = decode_positions(unpack_bits(body), self.k, self.d)
         if len(rest) < self.k:
             raise WireError(f"a ternary payload must hold {self.k} signs, its bits end before; the frame is damaged")
-        _check_padding(rest[self.k :])
+        check_padding(rest[self.k :])
         signs = 1 - 2 * rest[: self.k].astype(np.float32)
         return _scatter(positions, mu * signs, self.d)
 
@@ -94,11 +101,6 @@ def _split_scale(what: str, payload: bytes) -> tuple[float, bytes]:
     if not 0 <= scale < float("inf"):
         raise WireError(f"the scale of a {what} payload must be finite and not negative, got {scale}")
     return scale, payload[_SCALE.size :]
-
-
-def _check_padding(rest: Bits) -> None:
-    if len(rest) >= 8 or rest.any():
-        raise WireError(f"{len(rest)} bits follow the last entry, expected zeros to the end of one byte")
 
 
 def _scatter(positions: Positions, values: np.ndarray, d: int) -> Tensor:

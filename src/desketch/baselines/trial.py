@@ -4,7 +4,7 @@ Each evaluation looks at two models that every replica has for free, the last it
 which of the two a method is judged by is chosen together with its setting, on the validation split.
 
 The row of doing nothing is the method ``alone``: every client takes the same local steps from the same w0 on its own
-model, no byte moves, and an evaluation is the mean of the metric over the clients' models.
+model, no byte moves, and an evaluation is the mean of the metric over the clients' models (of ten, if there are more).
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import count
 from statistics import fmean
 from typing import Any
 
@@ -25,6 +24,7 @@ from desketch.baselines.methods import Method, Setting, Wiring
 from desketch.core.flat import FlatModel
 from desketch.core.metrics import METRICS, Metric
 from desketch.errors import InputError
+from desketch.fed.alone import followed, train_alone
 from desketch.fed.client_momentum import ClientMomentum, client_beta
 from desketch.fed.engine import Engine
 from desketch.fed.iterates import Average, LastRounds
@@ -37,6 +37,7 @@ from desketch.keys import Key
 __all__ = ["AVERAGES", "Contest", "Limits", "Trial", "train"]
 
 AVERAGES = (1, 10)
+MOST_FOLLOWED = 10  # clients that train alone: each is evaluated by itself, which costs more than training it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +140,9 @@ def train(
     clients, engine = problem.clients(seed), problem.engine(seed)
     counter = _ByteCounter(clients=len(clients), model_bytes=_dense_frame(engine.model.d))
     if method.channel is None:
-        rounds = _apart(problem, setting, seed=seed, clients=clients, engine=engine)
+        attendance = Attendance(fraction=problem.fraction, seed=seed)
+        who = followed(len(clients), most=MOST_FOLLOWED)
+        rounds = train_alone(clients, engine, _work(problem, setting, seed), attendance, who=who)
     else:
         rounds = _together(_federation(problem, method, setting, seed=seed, clients=clients, engine=engine), counter)
     windows: dict[int, list[Average]] = {n: [] for n in averages}
@@ -168,19 +171,6 @@ def _together(federation: Federation, counter: _ByteCounter) -> Iterator[Sequenc
         yield [federation.server.replica.w]
 
 
-def _apart(
-    problem: Contest, setting: Setting, *, seed: int, clients: Sequence[ClientData], engine: Engine
-) -> Iterator[Sequence[Tensor]]:
-    """Every client's own model, round by round; whoever a federation would ask takes its local steps."""
-    work = LocalWork(steps=problem.local_steps, eta=setting["eta_local"], batch=problem.batch, seed=seed)
-    attendance = Attendance(fraction=problem.fraction, seed=seed)
-    models = [engine.model.flatten() for _ in clients]
-    for t in count(1):
-        for c in attendance.cohort(t, len(clients)):
-            models[c] = models[c] + engine.updates(models[c], [clients[c]], work, t=t)[0]
-        yield models
-
-
 def _dense_frame(d: int) -> int:
     """Bytes of a frame that holds w in f32."""
     return wire.frame_size(wire.Header(run=0, round=1, family="none", d=d, b=d, key=Key(0), codec="f32"), agreed=1.0)
@@ -195,13 +185,17 @@ def _over(curves: Mapping[int, Sequence[Point]], limits: Limits, metric: Metric)
     return (bool(late) and all(late)) or not all(math.isfinite(c[-1].value) for c in curves.values())
 
 
+def _work(problem: Contest, setting: Setting, seed: int) -> LocalWork:
+    return LocalWork(steps=problem.local_steps, eta=setting["eta_local"], batch=problem.batch, seed=seed)
+
+
 def _federation(
     problem: Contest, method: Method, setting: Setting, *, seed: int, clients: Sequence[ClientData], engine: Engine
 ) -> Federation:
     if method.channel is None:
         raise InputError(f"{method.name} sends nothing: it has no federation")
     model = engine.model
-    work = LocalWork(steps=problem.local_steps, eta=setting["eta_local"], batch=problem.batch, seed=seed)
+    work = _work(problem, setting, seed)
     beta = client_beta(setting.get("client_momentum", 0.0), local_steps=problem.local_steps, fraction=problem.fraction)
     wiring = Wiring(
         shapes=tuple(model.shapes),
@@ -209,10 +203,13 @@ def _federation(
         key=Key(seed).fold_in("compare", method.name),
         client_momentum=beta,
         agreed={client.client: client.weight for client in clients},
+        local_steps=problem.local_steps,
     )
+    channel = method.channel(wiring, setting)
+    recruit = method.recruit
     return Federation(
-        clients=tensor_clients(clients, engine, work),
-        channel=method.channel(wiring, setting),
+        clients=recruit(channel, clients, model, work) if recruit else tensor_clients(clients, engine, work),
+        channel=channel,
         optimizer=make_optimizer(setting["optimizer"], eta_global=setting["eta_global"], client_momentum=beta),
         memory=ClientMomentum(beta) if beta else None,
         w0=model.flatten(),

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -120,14 +121,18 @@ def plan_command(
 
 
 def _measured(run: Path | None) -> list[str]:
-    """What the run itself measured of its messages, in words; private runs measure nothing."""
-    if run is None or not (run / "metrics.jsonl").is_file():
-        return []
-    from desketch.core.rows import read_rows
-    from desketch.fed.signal import first_rounds, sentence
+    """What the run itself measured of its messages and of a lone client, in words; private runs measure nothing."""
+    notes: list[str] = []
+    if run is not None and (run / "metrics.jsonl").is_file():
+        from desketch.core.rows import read_rows
+        from desketch.fed.signal import first_rounds, sentence
 
-    signal = first_rounds(read_rows(run / "metrics.jsonl").rows)
-    return [f"{sentence(signal)} (measured in {run})"] if signal else []
+        signal = first_rounds(read_rows(run / "metrics.jsonl").rows)
+        notes += [f"{sentence(signal)} (measured in {run})"] if signal else []
+    if run is not None and (run / "summary.json").is_file():
+        alone = json.loads((run / "summary.json").read_text()).get("alone")
+        notes += [f"{alone['advice']} (measured in {run})"] if alone else []
+    return notes
 
 
 def _problem(mu: float | None, constants: dict[str, Any]) -> Problem:

@@ -49,6 +49,9 @@ def show(summary: dict[str, Any], path: Path) -> None:
     if (idle := summary["skipped_rounds"] or 0) > summary["rounds"] / 4:
         why = "their reasons are in metrics.jsonl; where steps ran away, lower --eta-local or --compression"
         Console().print(f"warning: {idle} of {summary['rounds']} rounds had no update that could be used: {why}")
+    if summary.get("alone"):
+        style = "" if summary["alone"]["pays"] else "yellow"
+        Console().print(summary["alone"]["advice"], style=style, highlight=False)
     if "topology" in summary:
         _print_costs(summary["topology"])
 

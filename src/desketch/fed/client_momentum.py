@@ -100,8 +100,8 @@ def client_beta(
     """The beta of a run, 0 for none: what was set, or by what every party knows.
 
     ``auto`` is `BETA` where all clients are asked in every round and take few (`MOST_STEPS`) ``plain`` gradient steps.
-    It is none with more ``local_steps`` and under privacy, where it measured no better or worse, and, as a precaution,
-    under partial participation (a mean over rounds long past) and where the local work is not known or averages itself
+    It is none with more ``local_steps``, under privacy and under partial participation (a mean over rounds long past),
+    where it measured no better or worse, and, as a precaution, where the local work is not known or averages itself
     (Adam); docs/training.md says what was measured.
     Where the mean cannot be formed ``auto`` is none and a number is refused.
     """
