@@ -216,9 +216,7 @@ def run(job: dict[str, Any], *, compiled: bool = True) -> dict[str, Any]:
     }
 
 
-def _workers(
-    job: dict[str, Any], name: str, settings: dict[str, Any], *, symbols: int, **given: Any
-) -> Workers:
+def _workers(job: dict[str, Any], name: str, settings: dict[str, Any], *, symbols: int, **given: Any) -> Workers:
     if name == "demo":
         from lm_demo import DemoWorkers
 

@@ -28,7 +28,9 @@ _DECAY = 0.1  # as AdamW's in the other rows
 class DemoWorkers(Workers):
     """Workers whose models never differ; only their momenta do."""
 
-    def __init__(self, job: dict[str, Any], symbols: int, *, lr: float, settings: dict[str, Any], compiled: bool) -> None:
+    def __init__(
+        self, job: dict[str, Any], symbols: int, *, lr: float, settings: dict[str, Any], compiled: bool
+    ) -> None:
         super().__init__(job, symbols, lr=lr, average=False, compiled=compiled)
         self.share, self.beta = settings.pop("share", 0.008), settings.pop("beta", 0.999)
         if settings:
