@@ -11,11 +11,14 @@ import torch
 
 from desketch import Key, Wire
 from desketch.errors import RunError
-from desketch.integrations.torch import Dense, Signs, Sparse
+from desketch.integrations.torch import Dense, Signs, Sparse, exchange
 from desketch.integrations.torch.agreement import digest
 from desketch.integrations.torch.local import local_ranks, together
-from desketch.integrations.torch.methods import make
+from desketch.integrations.torch.methods import make, sketch
+from desketch.integrations.torch.methods.sketch import gain
 from desketch.integrations.torch.round import HELLO_BYTES, exchange_update, report
+from desketch.sketches import Weighted, draw
+from desketch.theory.weights import adam_weights
 
 SIZES, W = [2000, 3001], 4
 WIRES = [Wire(compression=4), Dense(), Dense(codec="int4"), Sparse(share=0.05), Signs(), Signs(decay=0.5)]
@@ -48,6 +51,37 @@ def test_everyone_decodes_the_same_update_for_the_predicted_bytes(wire):
         assert all(torch.equal(us[0], u) for u in us)
     sent = sum(one.sent for one in ranks) / W / 2
     assert sent == pytest.approx(owners[0].round_bytes(W) + (W - 1) * HELLO_BYTES, rel=0.03)
+
+
+@pytest.mark.parametrize("wire", [w for w in WIRES if not isinstance(w, Sparse)], ids=str)
+def test_chunks_change_neither_the_bytes_that_are_predicted_nor_that_all_ranks_agree(wire, monkeypatch):
+    monkeypatch.setattr(exchange, "_CHUNK", 256)
+    test_everyone_decodes_the_same_update_for_the_predicted_bytes(wire)
+
+
+def test_a_long_vector_is_sketched_in_blocks_each_with_its_own_draw(monkeypatch):
+    monkeypatch.setattr(sketch, "_BLOCK", 2000)  # 5001 numbers in 3 blocks, the first tensor in two of them
+    wire = Wire(compression=4, codec="f32")
+    ranks, owners, deltas = local_ranks(W), methods(wire), updates()
+    u, mean = a_round(ranks, owners, 0, deltas)[0], sum(deltas) / W
+    key, expected = Key(1).fold_in("outer", 0), []
+    D = adam_weights([1e-4, 1e-2], SIZES)
+    for j, (a, c, b, sizes) in enumerate(
+        [(0, 1667, 416, [1667]), (1667, 3334, 417, [333, 1334]), (3334, 5001, 417, [1667])]
+    ):
+        R = draw("srht", d=c - a, b=b, key=key.fold_in("block", j) if j else key)
+        one = Weighted(R, D if len(sizes) == 2 else [D[j // 2]], sizes)
+        expected.append(one.desketch(one.sketch(mean[a:c])) * gain(5001 / 1250, omega=0.0, ranks=W, momentum=0.9))
+    torch.testing.assert_close(u, torch.cat(expected), rtol=2e-3, atol=2e-3)  # the notes carry v in half precision
+
+
+@pytest.mark.parametrize(("d", "b"), [(1, 1), (2**20, 3), (2**20 + 1, 100_000), (10**7, 4 * 10**6), (3 * 2**20, 2)])
+def test_blocks_cover_everything_once_and_none_is_empty(d, b):
+    cuts = sketch.blocks(d, b)
+    assert [cut.start for cut, _ in cuts] == [0, *(cut.stop for cut, _ in cuts[:-1])]
+    assert (cuts[-1][0].stop, cuts[-1][1].stop) == (d, b)
+    assert all(row.stop > row.start for _, row in cuts)
+    assert len(cuts) == min(b, -(-d // 2**20))
 
 
 def test_what_signs_leave_out_is_delivered_later():
