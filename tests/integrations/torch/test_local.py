@@ -11,11 +11,11 @@ import torch
 
 from desketch import Key, Wire
 from desketch.errors import RunError
+from desketch.fed.open_step import gain
 from desketch.integrations.torch import Dense, Signs, Sparse, exchange
 from desketch.integrations.torch.agreement import digest
 from desketch.integrations.torch.local import local_ranks, together
 from desketch.integrations.torch.methods import make, sketch
-from desketch.integrations.torch.methods.sketch import gain
 from desketch.integrations.torch.round import HELLO_BYTES, exchange_update, report
 from desketch.sketches import Weighted, draw
 from desketch.theory.weights import adam_weights

@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from desketch.fed.open_step import gain
 from desketch.integrations.torch.exchange import Exchange, gather_bytes, mean_bytes
 from desketch.integrations.torch.methods.base import Heard, Method, Said
 from desketch.integrations.torch.methods.weighing import Moments, Weighing
@@ -32,7 +33,7 @@ from desketch.sketches import Sketch, Weighted, draw
 from desketch.theory.link import CODECS
 from desketch.wire import Wire
 
-__all__ = ["SketchMethod", "blocks", "gain"]
+__all__ = ["SketchMethod", "blocks"]
 
 Block = tuple[slice, slice]
 _BLOCK = 1 << 20  # coordinates of a block at most
@@ -94,8 +95,3 @@ def blocks(d: int, b: int) -> list[Block]:
     count = min(-(-d // _BLOCK), b)
     edges = [(j * d // count, j * b // count) for j in range(count + 1)]
     return [(slice(a, c), slice(x, y)) for (a, x), (c, y) in pairwise(edges)]
-
-
-def gain(compression: float, *, omega: float, ranks: int, momentum: float) -> float:
-    """Eta = 1/(1 + (1-m)(d/b)(1+omega)(1+omega/W))."""
-    return 1 / (1 + (1 - momentum) * compression * (1 + omega) * (1 + omega / ranks))
