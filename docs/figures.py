@@ -47,6 +47,7 @@ METHODS = {
     "sparseloco": ("SparseLoCo", "#3b7dd8", "^"),
     "diloco": ("DiLoCo f32", "#2f8f5b", "D"),
     "diloco-int4": ("DiLoCo int4", "#7fbf7f", "D"),
+    "demo": ("DeMo", "#8a6d3b", "v"),
 }
 
 
@@ -69,7 +70,7 @@ def language_model(rows: list[dict[str, Any]]) -> Figure:
         axes.set_title(title, fontsize=10)
         axes.set_xlabel("bytes a parameter, whole run")
     figure.axes[0].set_ylabel("test loss, nats")
-    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=6, fontsize=8.5)
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=7, fontsize=8.5)
     return figure
 
 
