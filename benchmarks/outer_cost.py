@@ -120,11 +120,13 @@ def main() -> None:
     args = parser.parse_args()
     if args.worker:
         return worker(json.loads(args.worker))
-    document = {"command": "python benchmarks/outer_cost.py", "rows": []}
+    document = json.loads(args.out.read_text()) if args.out.exists() else {"rows": []}
+    document["command"] = "python benchmarks/outer_cost.py"
     for row in args.rows:
-        document["rows"].append(measure(row))  # type: ignore[attr-defined]
+        new = measure(row)
+        document["rows"] = [old for old in document["rows"] if old["row"] != row] + [new]
         write_durably(args.out, json.dumps(document, indent=1) + "\n")
-        print(json.dumps(document["rows"][-1]), flush=True)
+        print(json.dumps(new), flush=True)
     return None
 
 
