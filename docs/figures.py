@@ -37,7 +37,6 @@ def bytes_to_accuracy(part: dict[str, Any]) -> Figure:
 
 BEDS = (
     ("0.11M parameters, 4M tokens", 4000, "iid"),
-    ("0.46M parameters, 5M tokens", 5000, "iid"),
     ("two texts, 0.11M parameters, 4M tokens", 4000, "text"),
 )
 METHODS = {
@@ -53,7 +52,7 @@ METHODS = {
 
 def language_model(rows: list[dict[str, Any]]) -> Figure:
     """One panel a bed: test loss against bytes a parameter, every setting that was tried, and the loss of one alone."""
-    figure = Figure(figsize=(10.5, 3.4), layout="constrained")
+    figure = Figure(figsize=(10.5, 4.4), layout="constrained")
     FigureCanvasSVG(figure)
     for axes, (title, steps, shards) in zip(figure.subplots(1, len(BEDS)), BEDS, strict=True):
         bed = [row for row in rows if (row["steps"], row["shards"]) == (steps, shards)]
@@ -64,7 +63,7 @@ def language_model(rows: list[dict[str, Any]]) -> Figure:
         for row in bed:
             if row["row"] == "alone":
                 axes.axhline(row["test"][0], color="#444444", linestyle="--", linewidth=1)
-                axes.text(0.98, row["test"][0], "alone ", va="bottom", ha="right", transform=axes.get_yaxis_transform())
+                axes.text(0.98, row["test"][0], "alone ", va="top", ha="right", transform=axes.get_yaxis_transform())
         axes.set_xscale("log")
         axes.set_xlim(0.3, 5000)
         axes.set_title(title, fontsize=10)

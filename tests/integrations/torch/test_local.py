@@ -176,3 +176,27 @@ def test_the_in_process_engine_gives_the_losses_and_bytes_of_real_ranks(tmp_path
         assert inside[part] == pytest.approx(outside[part], abs=2e-3)
     assert inside["validation"][0] < 3.0
     assert "lm_bed" in sys.modules
+
+
+def test_demo_sends_the_largest_dct_entries_of_every_chunk_and_keeps_the_rest(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[3] / "benchmarks"))
+    import lm_batched
+    import lm_demo
+
+    m = torch.randn(2, 130, 96, generator=torch.Generator().manual_seed(1))
+    whole, few = lm_demo.Chunks((130, 96), 1.0), lm_demo.Chunks((130, 96), 0.01)
+    assert whole.sides == [26, 48]  # the largest divisors up to 64: 26 of 130 and 48 of 96
+    torch.testing.assert_close(whole.fastest(m), m, rtol=1e-4, atol=1e-5)
+    # one smooth wave over a chunk is one entry of its transform
+    wave = torch.cos(torch.pi / 26 * (torch.arange(26) + 0.5) * 3)[:, None] * torch.ones(48)
+    one = lm_demo.Chunks((26, 48), 1e-9)
+    assert one.k == 1
+    torch.testing.assert_close(one.fastest(wave[None]), wave[None], rtol=1e-4, atol=1e-5)
+    q = few.fastest(m)
+    assert float((q * (m - q)).sum().abs() / q.square().sum()) < 1e-4  # a projection: what is kept back is orthogonal
+    (tmp_path / "text").write_text("the quick brown fox " * 300)
+    job = {"row": "demo:share=0.02,lr=0.002", "seed": 1, "world": 2, "shards": "iid", "texts": [str(tmp_path / "text")]}
+    shape = {"layers": 1, "width": 16, "context": 16, "batch": 4, "steps": 30, "lr": 3e-3, "warmup": 0.0, "windows": 16}
+    result = lm_batched.run({**job, **shape}, compiled=False)
+    assert result["curve"][-1][2] < result["curve"][0][2] - 0.1
+    assert 0 < result["bytes"] < 30 * 2 * 2 * result["d"] * 0.2
