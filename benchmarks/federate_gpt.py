@@ -72,19 +72,21 @@ def measure(name: str, compression: float, text: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Every row."""
+    """Every row, or those asked for; rows that are there are kept."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--text", required=True)
+    parser.add_argument("--rows", nargs="*", default=["alone:1", *(f"{s}:{c}" for c in (10, 30) for s in STEPS)])
     parser.add_argument("--out", type=Path, default=RESULTS)
     args = parser.parse_args()
-    rows = []
-    for name, compression in [("alone", 1.0), *((step, c) for c in (10.0,) for step in STEPS)]:
-        rows.append(measure(name, compression, args.text))
-        write_durably(
-            args.out,
-            json.dumps({"command": "python benchmarks/federate_gpt.py --text FILE", "rows": rows}, indent=1) + "\n",
-        )
-        print(rows[-1], flush=True)
+    for row in args.rows:
+        name, _, compression = row.partition(":")
+        new = measure(name, float(compression), args.text)
+        document = json.loads(args.out.read_text()) if args.out.exists() else {"rows": []}
+        place = (new["step"], new["compression"])
+        document["rows"] = [old for old in document["rows"] if (old["step"], old["compression"]) != place] + [new]
+        document["command"] = "python benchmarks/federate_gpt.py --text FILE"
+        write_durably(args.out, json.dumps(document, indent=1) + "\n")
+        print(new, flush=True)
 
 
 if __name__ == "__main__":

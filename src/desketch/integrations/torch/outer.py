@@ -89,17 +89,13 @@ class SketchedOuter:
         site: dist.ProcessGroup | None = None,
         overlap: bool = False,
     ) -> None:
-        if not dist.is_initialized():
-            raise RunError("there is no process group; call torch.distributed.init_process_group() first")
         if weights not in ("auto", "none"):
             raise ConfigError(f"weights must be auto or none, got {weights!r}")
         self.flat, self.optimizer, self.overlap = FlatParameters(model, local_statistics=True), optimizer, overlap
         self.site = Site(site) if site is not None else None
         if self.site is not None and group is None:
             raise ConfigError("site needs group, the group of the sites' first ranks; make it with dist.new_group")
-        # A group of its own, so that an exchange beside the inner steps never meets the collectives of others.
-        between = dist.new_group() if group is None else group
-        self.exchange = Exchange(between) if self.site is None or self.site.leads else None
+        self.exchange = self._meet(group) if self.site is None or self.site.leads else None
         self.choice = self._choose(method, wire, compression, every, budget, steps)
         self.wire = self.choice.wire if self.choice else wire_of(method, wire, compression)
         self.every = self.choice.every if self.choice else _EVERY if every is None else every
@@ -125,6 +121,13 @@ class SketchedOuter:
         self._pending: Future[Tensor] | None = None
         self._sent: Tensor | None = None  # theta_w when the pending update was made
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="outer") if overlap else None
+
+    def _meet(self, group: dist.ProcessGroup | None) -> Exchange:
+        """The collectives of the ranks that average."""
+        if not dist.is_initialized():
+            raise RunError("there is no process group; call torch.distributed.init_process_group() first")
+        # A group of its own, so that an exchange beside the inner steps never meets the collectives of others.
+        return Exchange(dist.new_group() if group is None else group)
 
     @torch.no_grad()
     def step(self) -> bool:
