@@ -1,4 +1,4 @@
-"""`federate` on a character GPT with AdamW clients, untuned: the step it chooses beside the learned one, and alone.
+"""`federate` on a character GPT with AdamW clients: the learned step, the one known in advance, and alone.
 
     python benchmarks/federate_gpt.py --text tinyshakespeare/input.txt
 
@@ -20,15 +20,13 @@ from torch.nn.functional import cross_entropy
 
 import desketch as ds
 from desketch.core.files import write_durably
+from desketch.fed.open_step import open_step
 from lm_bed import evaluate, make_model, shard, texts
 
 RESULTS = Path(__file__).parent / "results" / "federate_gpt.json"
 JOB = {"context": 64, "layers": 2, "width": 64, "batch": 4, "windows": 256, "seed": 0}
 K, CLIENTS, ROUNDS = 20, 4, 40
-STEPS: dict[str, dict[str, Any]] = {
-    "chosen": {},
-    "learned": {"momentum": 0.5},
-}  # what a run without a word gets, and had
+STEPS = ("learned", "open")
 
 
 def loss(scores: Tensor, y: Tensor) -> Tensor:
@@ -55,7 +53,10 @@ def measure(name: str, compression: float, text: str) -> dict[str, Any]:
         "optimizer": adamw,
         "average": 1,
     }
-    wire, chosen = ds.Wire(compression=compression), STEPS.get(name, {})
+    wire, chosen = ds.Wire(compression=compression), {}
+    if name == "open":
+        step = open_step(wire, d=sum(p.numel() for p in model.parameters()), clients=CLIENTS)
+        chosen = {"server_optimizer": step.server_optimizer, "eta_global": step.eta_global, "momentum": step.beta}
     if name == "alone":
         clients, wire = clients[:1], ds.Wire(compression=1, codec="f32")
         chosen = {"server_optimizer": "sgd", "eta_global": 1.0}

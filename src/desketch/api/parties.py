@@ -25,8 +25,7 @@ from desketch.fed.iterates import make_average
 from desketch.fed.local import ClientData, LocalWork
 from desketch.fed.mechanism import Privacy
 from desketch.fed.module_client import MakeOptimizer, ModuleClient, StepsClient, TrainClient, batch_loss, takes_model
-from desketch.fed.open_step import adaptive, open_step
-from desketch.fed.optimizers import ServerOptimizer, make_optimizer
+from desketch.fed.optimizers import make_optimizer
 from desketch.fed.robust import check_cohort, parse_rule
 from desketch.fed.rounds import Attendance, Federation
 from desketch.fed.tensor_client import tensor_clients
@@ -151,7 +150,9 @@ class Parties:
         return Federation(
             clients=self.participants,
             channel=channel,
-            optimizer=self._server_optimizer(beta),
+            optimizer=make_optimizer(
+                s.server_optimizer, eta_global=s.eta_global, beta=s.momentum, client_momentum=beta
+            ),
             w0=self.w0,
             attendance=self.attendance,
             average=make_average(s.average),
@@ -160,22 +161,6 @@ class Parties:
             evaluate=self.evaluate,
             evaluate_every=evaluate_every,
         )
-
-    def _server_optimizer(self, beta: float) -> ServerOptimizer:
-        """As the settings say; left to itself, for clients of Adam's kind, the step known in advance."""
-        s = self.settings
-        untouched = (s.server_optimizer, s.eta_global, s.momentum, s.privacy) == ("momentum", "auto", None, None)
-        if untouched and not beta and self._adaptive:
-            clients = max(1, round(s.fraction * len(self.clients)))
-            step = open_step(s.wire, d=self.model.d, clients=clients)
-            return make_optimizer(step.server_optimizer, eta_global=step.eta_global, beta=step.beta)
-        return make_optimizer(s.server_optimizer, eta_global=s.eta_global, beta=s.momentum, client_momentum=beta)
-
-    @property
-    def _adaptive(self) -> bool:
-        """Whether every client is known to train by an optimiser of Adam's kind."""
-        known = all(isinstance(client, Client) and client.train is None for client in self.clients)
-        return known and self.optimizer is not None and adaptive(self._local_optimizer)
 
     @property
     def client_beta(self) -> float:
@@ -196,13 +181,8 @@ class Parties:
             return False
         if self.optimizer is None:
             return True
-        return isinstance(self._local_optimizer, torch.optim.SGD)
-
-    @property
-    def _local_optimizer(self) -> Any:
-        """An optimiser as every client makes one, to look at."""
-        assert self.optimizer is not None
-        return self.optimizer([p for p in self.model.module.parameters() if p.requires_grad])
+        parameters = [p for p in self.model.module.parameters() if p.requires_grad]
+        return isinstance(self.optimizer(parameters), torch.optim.SGD)
 
     def _participants(self, privacy: Privacy | None) -> list[Participant]:
         if not self.batched:

@@ -1,13 +1,12 @@
-"""OpenStep: the server step for clients whose own optimiser is adaptive (Adam's kind), known before the first round.
+"""OpenStep: a server step known before the first round, from the wire alone; for clients of Adam's kind.
 
-The automatic step learns from <u_{t+1}, s_t>; on transformers under AdamW it starts too short and learns the wrong
-thing.  What they need follows from the wire alone.  With d/b the compression, omega the rounding variance of its codec,
-W the clients of a round and beta Nesterov's momentum,
+With d/b the compression, omega the rounding variance of the codec, W the clients of a round, beta Nesterov's momentum,
 
     gain = 1 / (1 + (1 - beta)(d/b)(1 + omega)(1 + omega/W)),        eta_global = gain / (1 - beta):
 
 the step at which a momentum that averages over 1/(1 - beta) rounds keeps noise and signal in balance.  It is the rule
-of the outer step for torch.distributed (``integrations/torch``), in the normalisation of ``optimizers.py``.
+of the outer step for torch.distributed (``integrations/torch``), in the normalisation of ``optimizers.py``.  `federate`
+does not take it by itself: on a small GPT it ended where the learned step ends (``benchmarks/federate_gpt.py``).
 """
 
 from __future__ import annotations
