@@ -57,6 +57,8 @@ def language_model(rows: list[dict[str, Any]]) -> Figure:
     for axes, (title, steps, shards) in zip(figure.subplots(1, len(BEDS)), BEDS, strict=True):
         bed = [row for row in rows if (row["steps"], row["shards"]) == (steps, shards)]
         for name, (label, color, marker) in METHODS.items():
+            if not any(row["row"].partition(":")[0] == name for row in rows):
+                continue  # no line in the legend for what has no row
             own = [row for row in bed if row["row"].partition(":")[0] == name]
             points = [(row["bytes_per_parameter"], row["test"][0]) for row in own]
             axes.scatter(*zip(*points, strict=True) if points else ([], []), c=color, marker=marker, label=label, s=28)
