@@ -30,6 +30,7 @@ ROWS = (
     "ddp",
     "ddp:lr=0.006",
     *(f"powersgd:rank={r}" for r in (1, 2, 4)),
+    "demo:share=0.008,lr=0.001",
     "hook:compression=10",
     "hook:compression=100",
     *(f"diloco:every={H},outer_lr={lr}" for H, lr in ((5, 0.25), (20, 0.7), (100, 0.7))),

@@ -46,15 +46,19 @@ class Workers:
 
     def inner(self, rows: Tensor) -> None:
         """One inner step of every worker; ``rows (W, batch, context + 1)``."""
+        for name, gradient in self.clipped(rows).items():
+            self.stacks[name].grad = gradient
+        self.optimizer.step()
+        self.schedule.step()
+
+    def clipped(self, rows: Tensor) -> dict[str, Tensor]:
+        """The gradients of an inner step, each worker's clipped."""
         gradients, _ = self._gradients({name: p.detach() for name, p in self.stacks.items()}, rows)
         if self.average:
             gradients = {name: g.mean(0, keepdim=True).expand_as(g).clone() for name, g in gradients.items()}
         squares = sum(g.flatten(1).square().sum(1) for g in gradients.values())
         factor = (_CLIP / (torch.sqrt(squares) + 1e-6)).clamp(max=1.0)
-        for name, p in self.stacks.items():
-            p.grad = gradients[name].mul_(factor.view(-1, *[1] * (p.dim() - 1)))
-        self.optimizer.step()
-        self.schedule.step()
+        return {name: g.mul_(factor.view(-1, *[1] * (g.dim() - 1))) for name, g in gradients.items()}
 
     def vector(self, rank: int) -> Tensor:
         """A worker's parameters as one vector."""
@@ -177,9 +181,9 @@ def run(job: dict[str, Any], *, compiled: bool = True) -> dict[str, Any]:
     lr = settings.pop("lr", job["lr"])
     symbols, cut = texts(job["texts"])
     world = job["world"]
-    workers = Workers(job, symbols, lr=lr, average=name == "ddp", compiled=compiled)
+    workers = _workers(job, name, settings, symbols=symbols, lr=lr, compiled=compiled)
     kind = Gossip if name == "gossip" else Outer
-    outer = None if name in ("alone", "ddp") else kind(workers, job, name, settings)
+    outer = None if name in ("alone", "ddp", "demo") else kind(workers, job, name, settings)
     shards, generators = (
         [shard(cut, r, world, job["shards"]) for r in range(world)],
         [draws(job, r) for r in range(world)],
@@ -187,7 +191,9 @@ def run(job: dict[str, Any], *, compiled: bool = True) -> dict[str, Any]:
     curve, started, d = [], time.process_time(), workers.flat.d
 
     def sent(step: int) -> float:
-        return outer.bytes if outer else step * 2 * 2 * (world - 1) / world * 4 * d if name == "ddp" else 0.0
+        if name == "ddp":
+            return step * 2 * 2 * (world - 1) / world * 4 * d
+        return outer.bytes if outer else getattr(workers, "bytes", 0.0)
 
     seen = range(world) if name in ("alone", "gossip") else range(1)
     for step in range(1, job["steps"] + 1):
@@ -208,6 +214,14 @@ def run(job: dict[str, Any], *, compiled: bool = True) -> dict[str, Any]:
         "outer_cpu_seconds": [round(outer.seconds, 1)] if outer else [0.0],
         "curve": curve,
     }
+
+
+def _workers(job: dict[str, Any], name: str, settings: dict[str, Any], *, symbols: int, **given: Any) -> Workers:
+    if name == "demo":
+        from lm_demo import DemoWorkers
+
+        return DemoWorkers(job, symbols, settings=settings, **given)
+    return Workers(job, symbols, average=name == "ddp", **given)
 
 
 def _mean(rows: list[list[float]]) -> list[float]:

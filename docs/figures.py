@@ -37,7 +37,6 @@ def bytes_to_accuracy(part: dict[str, Any]) -> Figure:
 
 BEDS = (
     ("0.11M parameters, 4M tokens", 4000, "iid"),
-    ("0.46M parameters, 5M tokens", 5000, "iid"),
     ("two texts, 0.11M parameters, 4M tokens", 4000, "text"),
 )
 METHODS = {
@@ -47,29 +46,32 @@ METHODS = {
     "sparseloco": ("SparseLoCo", "#3b7dd8", "^"),
     "diloco": ("DiLoCo f32", "#2f8f5b", "D"),
     "diloco-int4": ("DiLoCo int4", "#7fbf7f", "D"),
+    "demo": ("DeMo", "#8a6d3b", "v"),
 }
 
 
 def language_model(rows: list[dict[str, Any]]) -> Figure:
     """One panel a bed: test loss against bytes a parameter, every setting that was tried, and the loss of one alone."""
-    figure = Figure(figsize=(10.5, 3.4), layout="constrained")
+    figure = Figure(figsize=(10.5, 4.4), layout="constrained")
     FigureCanvasSVG(figure)
     for axes, (title, steps, shards) in zip(figure.subplots(1, len(BEDS)), BEDS, strict=True):
         bed = [row for row in rows if (row["steps"], row["shards"]) == (steps, shards)]
         for name, (label, color, marker) in METHODS.items():
+            if not any(row["row"].partition(":")[0] == name for row in rows):
+                continue  # no line in the legend for what has no row
             own = [row for row in bed if row["row"].partition(":")[0] == name]
             points = [(row["bytes_per_parameter"], row["test"][0]) for row in own]
             axes.scatter(*zip(*points, strict=True) if points else ([], []), c=color, marker=marker, label=label, s=28)
         for row in bed:
             if row["row"] == "alone":
                 axes.axhline(row["test"][0], color="#444444", linestyle="--", linewidth=1)
-                axes.text(0.98, row["test"][0], "alone ", va="bottom", ha="right", transform=axes.get_yaxis_transform())
+                axes.text(0.98, row["test"][0], "alone ", va="top", ha="right", transform=axes.get_yaxis_transform())
         axes.set_xscale("log")
         axes.set_xlim(0.3, 5000)
         axes.set_title(title, fontsize=10)
         axes.set_xlabel("bytes a parameter, whole run")
     figure.axes[0].set_ylabel("test loss, nats")
-    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=6, fontsize=8.5)
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=7, fontsize=8.5)
     return figure
 
 

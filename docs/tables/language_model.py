@@ -16,10 +16,11 @@ NAMES = {
     "gossip": "one bit, CHOCO gossip",
     "powersgd": "PowerSGD",
     "hook": "DDP hook",
+    "demo": "DeMo",
 }
 
 
-WORDS = {"compression": " {:g}x", "share": " {:.1%}", "gamma": " gamma={:g}", "rank": " r={:g}"}
+WORDS = {"compression": " {:g}x", "share": " {:.1%}", "gamma": " gamma={:g}", "rank": " r={:g}", "lr": " lr {:g}"}
 
 
 def long(result: dict[str, Any]) -> str:

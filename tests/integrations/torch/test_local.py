@@ -11,11 +11,14 @@ import torch
 
 from desketch import Key, Wire
 from desketch.errors import RunError
-from desketch.integrations.torch import Dense, Signs, Sparse
+from desketch.fed.open_step import gain
+from desketch.integrations.torch import Dense, Signs, Sparse, exchange
 from desketch.integrations.torch.agreement import digest
 from desketch.integrations.torch.local import local_ranks, together
-from desketch.integrations.torch.methods import make
+from desketch.integrations.torch.methods import make, sketch
 from desketch.integrations.torch.round import HELLO_BYTES, exchange_update, report
+from desketch.sketches import Weighted, draw
+from desketch.theory.weights import adam_weights
 
 SIZES, W = [2000, 3001], 4
 WIRES = [Wire(compression=4), Dense(), Dense(codec="int4"), Sparse(share=0.05), Signs(), Signs(decay=0.5)]
@@ -48,6 +51,37 @@ def test_everyone_decodes_the_same_update_for_the_predicted_bytes(wire):
         assert all(torch.equal(us[0], u) for u in us)
     sent = sum(one.sent for one in ranks) / W / 2
     assert sent == pytest.approx(owners[0].round_bytes(W) + (W - 1) * HELLO_BYTES, rel=0.03)
+
+
+@pytest.mark.parametrize("wire", [w for w in WIRES if not isinstance(w, Sparse)], ids=str)
+def test_chunks_change_neither_the_bytes_that_are_predicted_nor_that_all_ranks_agree(wire, monkeypatch):
+    monkeypatch.setattr(exchange, "_CHUNK", 256)
+    test_everyone_decodes_the_same_update_for_the_predicted_bytes(wire)
+
+
+def test_a_long_vector_is_sketched_in_blocks_each_with_its_own_draw(monkeypatch):
+    monkeypatch.setattr(sketch, "_BLOCK", 2000)  # 5001 numbers in 3 blocks, the first tensor in two of them
+    wire = Wire(compression=4, codec="f32")
+    ranks, owners, deltas = local_ranks(W), methods(wire), updates()
+    u, mean = a_round(ranks, owners, 0, deltas)[0], sum(deltas) / W
+    key, expected = Key(1).fold_in("outer", 0), []
+    D = adam_weights([1e-4, 1e-2], SIZES)
+    for j, (a, c, b, sizes) in enumerate(
+        [(0, 1667, 416, [1667]), (1667, 3334, 417, [333, 1334]), (3334, 5001, 417, [1667])]
+    ):
+        R = draw("srht", d=c - a, b=b, key=key.fold_in("block", j) if j else key)
+        one = Weighted(R, D if len(sizes) == 2 else [D[j // 2]], sizes)
+        expected.append(one.desketch(one.sketch(mean[a:c])) * gain(5001 / 1250, omega=0.0, ranks=W, momentum=0.9))
+    torch.testing.assert_close(u, torch.cat(expected), rtol=2e-3, atol=2e-3)  # the notes carry v in half precision
+
+
+@pytest.mark.parametrize(("d", "b"), [(1, 1), (2**20, 3), (2**20 + 1, 100_000), (10**7, 4 * 10**6), (3 * 2**20, 2)])
+def test_blocks_cover_everything_once_and_none_is_empty(d, b):
+    cuts = sketch.blocks(d, b)
+    assert [cut.start for cut, _ in cuts] == [0, *(cut.stop for cut, _ in cuts[:-1])]
+    assert (cuts[-1][0].stop, cuts[-1][1].stop) == (d, b)
+    assert all(row.stop > row.start for _, row in cuts)
+    assert len(cuts) == min(b, -(-d // 2**20))
 
 
 def test_what_signs_leave_out_is_delivered_later():
@@ -142,3 +176,27 @@ def test_the_in_process_engine_gives_the_losses_and_bytes_of_real_ranks(tmp_path
         assert inside[part] == pytest.approx(outside[part], abs=2e-3)
     assert inside["validation"][0] < 3.0
     assert "lm_bed" in sys.modules
+
+
+def test_demo_sends_the_largest_dct_entries_of_every_chunk_and_keeps_the_rest(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[3] / "benchmarks"))
+    import lm_batched
+    import lm_demo
+
+    m = torch.randn(2, 130, 96, generator=torch.Generator().manual_seed(1))
+    whole, few = lm_demo.Chunks((130, 96), 1.0), lm_demo.Chunks((130, 96), 0.01)
+    assert whole.sides == [26, 48]  # the largest divisors up to 64: 26 of 130 and 48 of 96
+    torch.testing.assert_close(whole.fastest(m), m, rtol=1e-4, atol=1e-5)
+    # one smooth wave over a chunk is one entry of its transform
+    wave = torch.cos(torch.pi / 26 * (torch.arange(26) + 0.5) * 3)[:, None] * torch.ones(48)
+    one = lm_demo.Chunks((26, 48), 1e-9)
+    assert one.k == 1
+    torch.testing.assert_close(one.fastest(wave[None]), wave[None], rtol=1e-4, atol=1e-5)
+    q = few.fastest(m)
+    assert float((q * (m - q)).sum().abs() / q.square().sum()) < 1e-4  # a projection: what is kept back is orthogonal
+    (tmp_path / "text").write_text("the quick brown fox " * 300)
+    job = {"row": "demo:share=0.02,lr=0.002", "seed": 1, "world": 2, "shards": "iid", "texts": [str(tmp_path / "text")]}
+    shape = {"layers": 1, "width": 16, "context": 16, "batch": 4, "steps": 30, "lr": 3e-3, "warmup": 0.0, "windows": 16}
+    result = lm_batched.run({**job, **shape}, compiled=False)
+    assert result["curve"][-1][2] < result["curve"][0][2] - 0.1
+    assert 0 < result["bytes"] < 30 * 2 * 2 * result["d"] * 0.2

@@ -15,12 +15,13 @@ from torch import nn
 from desketch import Key, Wire
 from desketch.baselines.chunks import CHUNK
 from desketch.errors import ConfigError, RunError, WireError
+from desketch.fed.open_step import adaptive
 from desketch.integrations.torch import Dense, Signs, SketchedOuter, Sparse, choose
 from desketch.integrations.torch.auto import bytes_per_parameter
 from desketch.integrations.torch.measured import ALONE, ROWS
 from desketch.integrations.torch.methods import FEW, METHODS, defaults, make, wire_of
 from desketch.integrations.torch.methods.sparse import SparseMethod
-from desketch.integrations.torch.moments import adaptive, drop_broken_state, second_moments
+from desketch.integrations.torch.moments import drop_broken_state, second_moments
 from desketch.integrations.torch.nesterov import Nesterov
 
 SIZES = [300_000, 155_616]
@@ -140,6 +141,8 @@ def test_every_row_auto_knows_was_measured():
     for row in ROWS:
         name = {Wire: "sketch:compression={0.compression:g}", Sparse: "sparseloco:share={0.share:g}", Dense: "diloco"}
         text = name[type(row.wire)].format(row.wire)
+        if isinstance(row.wire, Dense) and row.wire.codec != "f32":
+            text += f"-{row.wire.codec}"
         text += f"{',' if ':' in text else ':'}every={row.every}"
         losses = [
             one["validation"][0]
@@ -166,7 +169,9 @@ def test_the_outer_step_of_signs_is_stable_in_a_linear_model_of_the_loop(lr, mom
 def test_a_run_of_few_rounds_takes_a_smaller_outer_momentum():
     assert defaults(Wire()) == defaults(Wire(), rounds=FEW) == (1.0, 0.8)
     assert defaults(Wire(), rounds=FEW - 1) == (1.0, 0.7)
-    assert defaults(Dense(), rounds=10) == defaults(Dense())
+    assert defaults(Dense(), rounds=10) == (1.0, 0.7)
+    assert defaults(Dense(), rounds=FEW) == defaults(Dense()) == (0.7, 0.9)
+    assert defaults(Sparse(), rounds=10) == defaults(Sparse())
     assert defaults(Signs())[1] < 0.9  # its memory delays, and 0.9 is unstable
 
 

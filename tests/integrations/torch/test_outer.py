@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from desketch import Key, Wire, draw
+from desketch.fed.open_step import gain
 from desketch.integrations.torch import Dense, Sparse
 from desketch.integrations.torch.exchange import mean_bytes, parts
-from desketch.integrations.torch.methods.sketch import gain
 from desketch.integrations.torch.round import HELLO_BYTES
 from desketch.sketches import Weighted
 from desketch.theory.weights import adam_weights

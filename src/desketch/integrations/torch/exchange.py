@@ -7,6 +7,9 @@ The mean of b numbers a rank takes two collectives.  The numbers are cut into W 
 
 about 2 b/8 bytes for one bit a number, whatever W is.  Every rank decodes the same bytes of the mean, so all hold the
 same bits.  A collective is charged for what leaves and enters a rank: an all-gather of n bytes is (W-1) n each way.
+
+A part is coded in chunks of 2^18 numbers, each with its own rotation and scale: a chunk stays in the cache, and nothing
+as long as a part is ever held in more than float32.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ __all__ = ["Exchange", "Feedback", "Floats", "gather_bytes", "mean_bytes", "part
 
 Floats = npt.NDArray[np.float32]
 _LEAST_PART = 64  # numbers: below, the one-bit code is biased and a part's scale costs more than its numbers
+_CHUNK = 1 << 18  # numbers coded at a time
 
 
 class Exchange:
@@ -71,20 +75,17 @@ class Exchange:
         ]
         if feedback:
             feedback.keep("own", values, _join(outgoing, cuts, up, key=key, kind="update"))
-        incoming = self._swap(outgoing, mine=CODEC_TABLE[up].size(_length(cuts[self.rank])))
+        incoming = self._swap(outgoing, mine=_size(up, _length(cuts[self.rank])))
         own = b""
         if n := _length(cuts[self.rank]):
-            received = np.frombuffer(b"".join(incoming[rank] for rank in heard), np.uint8).reshape(len(heard), -1)
             part = key.fold_in("part", self.rank)
-            rows = _decode(received, up, n=n, key=part, kind="update")
-            average = (kept * rows.mean(axis=0, dtype=np.float64)).astype(np.float32)
+            average = _average([incoming[rank] for rank in heard], up, n=n, key=part, kept=kept)
             if feedback:
                 average = feedback.recall("part", average)
             own = _encode(average, down, key=part, kind="broadcast", rounding=self.rank)
             if feedback:
-                said = np.frombuffer(own, np.uint8)[None]
-                feedback.keep("part", average, _decode(said, down, n=n, key=part, kind="broadcast")[0])
-        sizes = [CODEC_TABLE[down].size(_length(cut)) if _length(cut) else 0 for cut in cuts]
+                feedback.keep("part", average, _whole(own, down, n=n, key=part, kind="broadcast"))
+        sizes = [_size(down, _length(cut)) for cut in cuts]
         collected = [row[:size] for row, size in zip(self.gather(own, length=max(sizes)), sizes, strict=True)]
         out = _join(collected, cuts, down, key=key, kind="broadcast")
         if feedback:
@@ -187,8 +188,8 @@ def parts(b: int, ranks: int) -> list[slice]:
 def mean_bytes(b: int, ranks: int, *, up: str, down: str) -> float:
     """Bytes a rank sends, on average over the ranks, to learn the mean of b numbers; it receives as many."""
     lengths = [_length(cut) for cut in parts(b, ranks) if _length(cut)]
-    first = (ranks - 1) / ranks * sum(CODEC_TABLE[up].size(n) for n in lengths)
-    return first + gather_bytes(max(CODEC_TABLE[down].size(n) for n in lengths), ranks)
+    first = (ranks - 1) / ranks * sum(_size(up, n) for n in lengths)
+    return first + gather_bytes(max(_size(down, n) for n in lengths), ranks)
 
 
 def gather_bytes(n: int, ranks: int) -> int:
@@ -200,25 +201,53 @@ def _header(codec: str, *, n: int, key: Key, kind: str) -> Header:
     return Header(run=0, round=0, family="none", d=n, b=n, key=key, codec=codec, kind=kind)
 
 
+def _chunks(n: int, key: Key) -> list[tuple[slice, Key]]:
+    """The chunks of a part of n numbers, each with its key."""
+    starts = range(0, n, _CHUNK)
+    return [(slice(a, min(a + _CHUNK, n)), key.fold_in("chunk", i) if i else key) for i, a in enumerate(starts)]
+
+
+def _size(codec: str, n: int) -> int:
+    """Bytes of n numbers."""
+    whole, rest = divmod(n, _CHUNK)
+    return whole * CODEC_TABLE[codec].size(_CHUNK) + (CODEC_TABLE[codec].size(rest) if rest else 0)
+
+
 def _encode(values: Floats, codec: str, *, key: Key, kind: str, rounding: int) -> bytes:
-    n = len(values)
-    if not n:
-        return b""
-    own = key.fold_in("rounding", kind, rounding)
-    return CODEC_TABLE[codec].encode(values[None], _header(codec, n=n, key=key, kind=kind), [own]).tobytes()
+    out = []
+    for cut, own in _chunks(len(values), key):
+        header = _header(codec, n=_length(cut), key=own, kind=kind)
+        out.append(CODEC_TABLE[codec].encode(values[cut][None], header, [own.fold_in("rounding", kind, rounding)]))
+    return b"".join(payload.tobytes() for payload in out)
 
 
-def _decode(payloads: npt.NDArray[np.uint8], codec: str, *, n: int, key: Key, kind: str) -> Floats:
-    return CODEC_TABLE[codec].decode(payloads, _header(codec, n=n, key=key, kind=kind))
+def _decode(payloads: Sequence[bytes], codec: str, *, n: int, key: Key, kind: str) -> Iterator[Floats]:
+    """The chunks of a part, each of shape (payloads, numbers)."""
+    views, at = [np.frombuffer(payload, np.uint8) for payload in payloads], 0
+    for cut, own in _chunks(n, key):
+        size = CODEC_TABLE[codec].size(_length(cut))
+        rows = np.stack([view[at : at + size] for view in views])
+        yield CODEC_TABLE[codec].decode(rows, _header(codec, n=_length(cut), key=own, kind=kind))
+        at += size
+
+
+def _average(payloads: Sequence[bytes], codec: str, *, n: int, key: Key, kept: float) -> Floats:
+    """``kept`` times the mean of a part's updates."""
+    chunks = _decode(payloads, codec, n=n, key=key, kind="update")
+    return np.concatenate([(kept * rows.mean(axis=0, dtype=np.float64)).astype(np.float32) for rows in chunks])
+
+
+def _whole(payload: bytes, codec: str, *, n: int, key: Key, kind: str) -> Floats:
+    """A part of n numbers, if it has any."""
+    chunks = _decode([payload], codec, n=n, key=key, kind=kind)
+    return np.concatenate([np.empty(0, np.float32), *(rows[0] for rows in chunks)])
 
 
 def _join(payloads: list[bytes], cuts: list[slice], codec: str, *, key: Key, kind: str) -> Floats:
     """All parts decoded, in one vector."""
     out = np.empty(cuts[-1].stop, dtype=np.float32)
     for j, (cut, payload) in enumerate(zip(cuts, payloads, strict=True)):
-        if n := _length(cut):
-            row = np.frombuffer(payload, np.uint8)[None]
-            out[cut] = _decode(row, codec, n=n, key=key.fold_in("part", j), kind=kind)[0]
+        out[cut] = _whole(payload, codec, n=_length(cut), key=key.fold_in("part", j), kind=kind)
     return out
 
 

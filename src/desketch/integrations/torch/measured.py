@@ -32,10 +32,13 @@ class Row:
 
 
 ROWS = (
+    Row(4000, Wire(compression=2.5), 250, 1.0, 0.7, 1.9489),
     Row(4000, Wire(compression=2.5), 240, 1.0, 0.7, 1.9447),
     Row(4000, Wire(compression=2.5), 60, 1.0, 0.7, 1.8287),
     Row(4000, Wire(compression=2.5), 15, 1.0, 0.8, 1.7675),
     Row(4000, Wire(compression=2.5), 12, 1.0, 0.8, 1.7581),
     Row(4000, Sparse(share=0.05), 24, 2.0, 0.0, 1.8526),
-    Row(4000, Dense(), 20, 0.7, 0.9, 1.7441),
+    Row(4000, Dense(codec="int4"), 600, 1.0, 0.5, 1.9131),
+    Row(4000, Dense(codec="int4"), 120, 1.0, 0.7, 1.8305),
+    Row(4000, Dense(), 20, 1.0, 0.7, 1.7430),
 )

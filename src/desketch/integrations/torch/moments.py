@@ -8,17 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-__all__ = ["adaptive", "drop_broken_state", "second_moments"]
+__all__ = ["drop_broken_state", "second_moments"]
 
 _NAMES = ("exp_avg_sq", "square_avg")  # Adam and its kin; RMSprop
-
-
-def adaptive(optimizer: Any) -> bool:
-    """Whether the optimiser divides by the root of a second moment, as Adam does; wrappers are looked through."""
-    while not isinstance(optimizer, torch.optim.Optimizer) and hasattr(optimizer, "optimizer"):
-        optimizer = optimizer.optimizer
-    name = type(optimizer).__name__.lower()
-    return any(part in name for part in ("adam", "rmsprop")) and "adamax" not in name
 
 
 def second_moments(optimizer: Any, parameters: Sequence[nn.Parameter]) -> list[float]:

@@ -32,11 +32,12 @@ from torch import Tensor, nn
 
 from desketch.core.flat import FlatParameters
 from desketch.errors import ConfigError, InputError, RunError
+from desketch.fed.open_step import adaptive
 from desketch.integrations.torch.agreement import digest, require_equal, short
 from desketch.integrations.torch.auto import Choice, choose
 from desketch.integrations.torch.exchange import Exchange
 from desketch.integrations.torch.methods import AnyWire, defaults, make, wire_of
-from desketch.integrations.torch.moments import adaptive, drop_broken_state, second_moments
+from desketch.integrations.torch.moments import drop_broken_state, second_moments
 from desketch.integrations.torch.nesterov import Nesterov
 from desketch.integrations.torch.round import OuterStats, Report, Skipped, exchange_update, report
 from desketch.integrations.torch.site import Site
@@ -88,17 +89,13 @@ class SketchedOuter:
         site: dist.ProcessGroup | None = None,
         overlap: bool = False,
     ) -> None:
-        if not dist.is_initialized():
-            raise RunError("there is no process group; call torch.distributed.init_process_group() first")
         if weights not in ("auto", "none"):
             raise ConfigError(f"weights must be auto or none, got {weights!r}")
         self.flat, self.optimizer, self.overlap = FlatParameters(model, local_statistics=True), optimizer, overlap
         self.site = Site(site) if site is not None else None
         if self.site is not None and group is None:
             raise ConfigError("site needs group, the group of the sites' first ranks; make it with dist.new_group")
-        # A group of its own, so that an exchange beside the inner steps never meets the collectives of others.
-        between = dist.new_group() if group is None else group
-        self.exchange = Exchange(between) if self.site is None or self.site.leads else None
+        self.exchange = self._meet(group) if self.site is None or self.site.leads else None
         self.choice = self._choose(method, wire, compression, every, budget, steps)
         self.wire = self.choice.wire if self.choice else wire_of(method, wire, compression)
         self.every = self.choice.every if self.choice else _EVERY if every is None else every
@@ -124,6 +121,13 @@ class SketchedOuter:
         self._pending: Future[Tensor] | None = None
         self._sent: Tensor | None = None  # theta_w when the pending update was made
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="outer") if overlap else None
+
+    def _meet(self, group: dist.ProcessGroup | None) -> Exchange:
+        """The collectives of the ranks that average."""
+        if not dist.is_initialized():
+            raise RunError("there is no process group; call torch.distributed.init_process_group() first")
+        # A group of its own, so that an exchange beside the inner steps never meets the collectives of others.
+        return Exchange(dist.new_group() if group is None else group)
 
     @torch.no_grad()
     def step(self) -> bool:

@@ -17,12 +17,14 @@ from desketch.integrations.torch.agreement import digest
 from desketch.integrations.torch.exchange import Exchange
 from desketch.integrations.torch.methods.base import Heard, Method, Said
 
-__all__ = ["HELLO_BYTES", "OuterStats", "Report", "Skipped", "exchange_update", "report"]
+__all__ = ["HELLO_BYTES", "JOINED", "OuterStats", "Report", "Skipped", "exchange_update", "report"]
 
 _HELLO = struct.Struct("<I8sBI")  # round, digest of theta, fault, length of the payload
 HELLO_BYTES = _HELLO.size
 _LARGEST = 1e15  # of |delta|: beyond, a sketch of it could leave float32
-_FAULTS = ("", "its update holds NaN or infinity", f"its update is longer than {_LARGEST:g}")
+_FAULTS = ("", "its update holds NaN or infinity", f"its update is longer than {_LARGEST:g}", "it has just joined")
+JOINED = 3
+"""The fault of a rank that took theta from the others in this very round."""
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ def wire_of(method: str | None, wire: AnyWire | None, compression: float | None)
 def defaults(wire: AnyWire, *, rounds: int | None = None) -> tuple[float, float]:
     """Outer learning rate and momentum that the wire's method is known to work with, in a run of so many rounds."""
     kind = _KINDS[type(wire)]
-    if isinstance(wire, Wire) and rounds is not None and rounds < FEW:
+    if isinstance(wire, Wire | Dense) and rounds is not None and rounds < FEW:
         return 1.0, 0.7
     return kind.lr, kind.momentum
 

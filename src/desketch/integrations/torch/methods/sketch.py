@@ -9,26 +9,34 @@ why).  The gain is open-loop: with d/b the compression, omega the rounding varia
     eta = 1 / (1 + (1 - m)(d/b)(1 + omega)(1 + omega/W)),
 
 the step at which an outer momentum m, which averages over 1/(1-m) rounds, keeps noise and signal in balance.
+
+R_t is block-diagonal above 2^20 parameters: equal blocks, an R of their own each.  A block stays in the cache, and its
+noise in the block; the compression, alpha and the gain are those of one R.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from desketch.fed.open_step import gain
 from desketch.integrations.torch.exchange import Exchange, gather_bytes, mean_bytes
 from desketch.integrations.torch.methods.base import Heard, Method, Said
 from desketch.integrations.torch.methods.weighing import Moments, Weighing
 from desketch.keys import Key
-from desketch.sketches import Weighted, draw
+from desketch.sketches import Sketch, Weighted, draw
 from desketch.theory.link import CODECS
 from desketch.wire import Wire
 
-__all__ = ["SketchMethod", "gain"]
+__all__ = ["SketchMethod", "blocks"]
+
+Block = tuple[slice, slice]
+_BLOCK = 1 << 20  # coordinates of a block at most
 
 
 class SketchMethod(Method):
@@ -41,7 +49,8 @@ class SketchMethod(Method):
         self.wire, self.key, self._momentum = wire, key, momentum
         self.weighing, self.d = Weighing(sizes, key=key, moments=moments), sum(sizes)
         self.b = wire.sketch_size(self.d)
-        draw(wire.family, d=self.d, b=self.b, key=key, **wire.options)  # what cannot be drawn is refused here
+        self.blocks = blocks(self.d, self.b)
+        self._draw(self.blocks[0], key)  # what cannot be drawn is refused here
 
     def prepare(self, t: int, delta: Tensor) -> Said:
         """One f16 a tensor: the root of its mean second moment."""
@@ -49,13 +58,26 @@ class SketchMethod(Method):
 
     def merge(self, t: int, delta: Tensor, said: Said, heard: Heard, exchange: Exchange) -> Tensor:
         """Sketch, exchange b numbers, de-sketch into ``delta``."""
-        key = self.key.fold_in("outer", t)
-        R = draw(self.wire.family, d=self.d, b=self.b, key=key, **self.wire.options)
-        D = Weighted(R, self.weighing.weights(heard), self.weighing.sizes)
-        s = D.sketch(delta, overwrite=True).numpy()
+        key, weights = self.key.fold_in("outer", t), self.weighing.weights(heard)
+        D = [
+            self._weighted(block, key.fold_in("block", j) if j else key, weights) for j, block in enumerate(self.blocks)
+        ]
+        s = np.empty(self.b, dtype=np.float32)
+        for one, (place, row) in zip(D, self.blocks, strict=True):
+            s[row] = one.sketch(delta[place], overwrite=True).numpy()
         y = exchange.mean(s, key=key, up=self.wire.codec, down=self.wire.down, heard=heard.ranks)
         y *= np.float32(self.gain(len(heard.ranks)))  # here and not on u, which is d/b times as long
-        return D.desketch(torch.from_numpy(y), out=delta)
+        for one, (place, row) in zip(D, self.blocks, strict=True):
+            one.desketch(torch.from_numpy(y[row]), out=delta[place])
+        return delta
+
+    def _weighted(self, block: Block, key: Key, weights: Sequence[float]) -> Weighted:
+        tensors, sizes = self.weighing.within(block[0])
+        return Weighted(self._draw(block, key), [weights[i] for i in tensors], sizes)
+
+    def _draw(self, block: Block, key: Key) -> Sketch:
+        d, b = (cut.stop - cut.start for cut in block)
+        return draw(self.wire.family, d=d, b=b, key=key, **self.wire.options)
 
     def gain(self, ranks: int) -> float:
         """Eta of a round in which so many ranks were heard."""
@@ -68,6 +90,8 @@ class SketchMethod(Method):
         return exchanged + gather_bytes(self.weighing.note_bytes, ranks)
 
 
-def gain(compression: float, *, omega: float, ranks: int, momentum: float) -> float:
-    """Eta = 1/(1 + (1-m)(d/b)(1+omega)(1+omega/W))."""
-    return 1 / (1 + (1 - momentum) * compression * (1 + omega) * (1 + omega / ranks))
+def blocks(d: int, b: int) -> list[Block]:
+    """The diagonal blocks of R: coordinates and numbers of each, as equal as can be."""
+    count = min(-(-d // _BLOCK), b)
+    edges = [(j * d // count, j * b // count) for j in range(count + 1)]
+    return [(slice(a, c), slice(x, y)) for (a, x), (c, y) in pairwise(edges)]

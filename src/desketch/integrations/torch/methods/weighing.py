@@ -7,6 +7,7 @@ inner optimiser has none (``theory/weights.py`` says why).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 
 import numpy as np
 from torch import Tensor
@@ -49,6 +50,12 @@ class Weighing:
         notes = np.frombuffer(b"".join(heard.notes[rank] for rank in heard.ranks), np.uint8)
         roots = CODEC_TABLE["f16"].decode(notes.reshape(len(heard.ranks), -1), self._header)
         return adam_weights(np.square(roots, dtype=np.float64).mean(axis=0).tolist(), self.sizes)
+
+    def within(self, cut: slice) -> tuple[list[int], list[int]]:
+        """Which tensors the coordinates of ``cut`` belong to, and how many of each are in it."""
+        ends = list(accumulate(self.sizes))
+        inside = [min(end, cut.stop) - max(end - n, cut.start) for end, n in zip(ends, self.sizes, strict=True)]
+        return [i for i, n in enumerate(inside) if n > 0], [n for n in inside if n > 0]
 
     def scale(self, x: Tensor, factors: Sequence[float]) -> None:
         """Multiply every tensor's part of x by its factor, in place."""
