@@ -20,7 +20,7 @@ from typing import Any
 from desketch.core.metrics import METRICS
 from desketch.fed.alone import followed, train_alone
 from desketch.fed.engines import make_engine
-from desketch.fed.iterates import LocalIterates, make_average
+from desketch.fed.iterates import make_average
 from desketch.tasks.federation import Setup
 
 __all__ = ["LEAST_GAIN", "Worth", "measure_worth"]
@@ -86,14 +86,13 @@ def measure_worth(setup: Setup, rows: Sequence[Mapping[str, Any]]) -> Worth | No
     if config.dp or n < 2 or not judged:
         return None
     sample = setup.clients[0].x[:2], setup.clients[0].y[:2]
-    averages = [make_average(config.average) for _ in who]
-    if isinstance(averages[0], LocalIterates):
-        averages = [make_average(1) for _ in who]
+    average = 1 if config.average == "local" else config.average
+    averages = [make_average(average, d=setup.model.d) for _ in who]
     rounds = train_alone(setup.clients, make_engine(setup.model, sample), setup.work, setup.attendance, who=who)
     for _, models in zip(range(judged[-1]["round"]), rounds, strict=False):
-        for average, w in zip(averages, models, strict=True):
-            average.add(w)
-    ends = [average.of(w) for average, w in zip(averages, models, strict=True)]
+        for mean, w in zip(averages, models, strict=True):
+            mean.add(w)
+    ends = [mean.of(w) for mean, w in zip(averages, models, strict=True)]
     x, y = setup.task.x_val, setup.task.y_val
     alone = fmean(setup.task.goal.evaluate(setup.model, w, x, y)[metric] for w in ends)
     return Worth(metric, alone, judged[-1][f"val_{metric}"], len(who), judged[-1]["round"])
