@@ -1835,8 +1835,7 @@ var Session = class {
     this.trouble = void 0;
     try {
       if (this.joined?.run !== order.run) {
-        if (order.agreement === void 0) return reply("unknown");
-        this.begin(order, order.agreement);
+        if (order.agreement === void 0 || !this.begin(order, order.agreement)) return reply("unknown");
       }
       if (!this.follow(order)) return reply("behind");
       if (!order.train) return reply("current");
@@ -1848,14 +1847,20 @@ var Session = class {
       return reply("failed", error.message);
     }
   }
+  /** Join the run of an order; false, and all is as it was, where the agreement beside it is another run's. */
   begin(order, agreement) {
-    if (runId(agreement) !== order.run) throw new Refused("run", "run: the agreement is of another run than the order");
+    if (runId(agreement) !== order.run) return this.foreign("run");
     const facts = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(agreement));
     const again = () => this.settings.join(facts, order.run);
     const joined = again();
-    if (joined.client.replica.wire.d !== order.d) throw new Refused("d", "d: the order and the agreement differ");
+    if (joined.client.replica.wire.d !== order.d) return this.foreign("d");
     this.joined = { ...joined, run: order.run, d: order.d, again };
     this.last = void 0;
+    return true;
+  }
+  foreign(field) {
+    this.trouble = `${field}: the agreement is of another run than the order`;
+    return false;
   }
   /** Bring the replica to the order's version; false if this client cannot get there. */
   follow(order) {

@@ -56,8 +56,7 @@ export class Session {
     this.trouble = undefined;
     try {
       if (this.joined?.run !== order.run) {
-        if (order.agreement === undefined) return reply("unknown");
-        this.begin(order, order.agreement);
+        if (order.agreement === undefined || !this.begin(order, order.agreement)) return reply("unknown");
       }
       if (!this.follow(order)) return reply("behind");
       if (!order.train) return reply("current");
@@ -70,14 +69,21 @@ export class Session {
     }
   }
 
-  private begin(order: Order, agreement: Uint8Array): void {
-    if (runId(agreement) !== order.run) throw new Refused("run", "run: the agreement is of another run than the order");
+  /** Join the run of an order; false, and all is as it was, where the agreement beside it is another run's. */
+  private begin(order: Order, agreement: Uint8Array): boolean {
+    if (runId(agreement) !== order.run) return this.foreign("run");
     const facts = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(agreement));
     const again = (): Joined => this.settings.join(facts, order.run);
     const joined = again();
-    if (joined.client.replica.wire.d !== order.d) throw new Refused("d", "d: the order and the agreement differ");
+    if (joined.client.replica.wire.d !== order.d) return this.foreign("d");
     this.joined = { ...joined, run: order.run, d: order.d, again };
     this.last = undefined;
+    return true;
+  }
+
+  private foreign(field: string): false {
+    this.trouble = `${field}: the agreement is of another run than the order`;
+    return false;
   }
 
   /** Bring the replica to the order's version; false if this client cannot get there. */
