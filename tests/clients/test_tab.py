@@ -123,7 +123,7 @@ def alone(mosquitto, tmp_path):
     [
         (lambda order: b"\xde" + bytes(40), "version: got 0, this side reads 2"),
         (lambda order: replace(order, checkpoint=order.checkpoint[:-8]).pack(), "w is no whole vector of float32"),
-        (lambda order: replace(order, d=order.d + 1).pack(), "the order and the agreement differ"),
+        (lambda order: replace(order, d=order.d + 1).pack(), "d: the agreement is of another run than the order"),
     ],
     ids=["garbage", "checkpoint", "d"],
 )
