@@ -59,7 +59,7 @@ def is_mlp(model: FlatModel) -> bool:
 class MlpEngine(BatchedEngine):
     """Hand-written back-propagation for `is_mlp` modules (softmax regression has no hidden layer)."""
 
-    copies = 16  # chunks of 4 MB: the clients' weights and batches stay in the last cache
+    copies = 24  # chunks of under 3 MB: the clients' weights and batches stay in the last cache
 
     def __init__(self, model: FlatModel) -> None:
         super().__init__(model)
