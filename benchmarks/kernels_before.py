@@ -1,6 +1,6 @@
 """The kernels of an earlier version and of this one, in turn on one machine, which another machine's table cannot tell.
 
-    python benchmarks/kernels_before.py EARLIER/bin/desketch .venv/bin/desketch --json benchmarks/results/kernels_before.json
+    python benchmarks/kernels_before.py EARLIER/desketch .venv/bin/desketch --json results/kernels_before.json
 
 Every turn is `desketch bench kernels` of both, each in a process of its own; a row is the median over turns of its
 reads after by its reads before.
