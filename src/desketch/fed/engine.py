@@ -110,7 +110,7 @@ def batches(clients: Sequence[ClientData], index: Tensor) -> Iterator[tuple[Tens
     """
     n, _, B = index.shape
     together = max(1, BATCH_BYTES // (n * B * _row_bytes(clients[0])))
-    for steps in index.split(together, dim=1):
+    for steps in torch.split(index, together, dim=1):
         xs, ys = (_rows(clients, [getattr(data, name) for data in clients], steps) for name in ("x", "y"))
         yield from zip(xs.unbind(1), ys.unbind(1), strict=True)
 
@@ -130,4 +130,4 @@ def _rows(clients: Sequence[ClientData], own: Sequence[Tensor], index: Tensor) -
                 f"{clients[0].client} {tuple(like.shape[1:])} {like.dtype}; all must be alike"
             )
         torch.index_select(tensor, 0, rows, out=room)
-    return out.unflatten(1, index.shape[1:])
+    return out.view(*index.shape, *like.shape[1:])

@@ -39,7 +39,7 @@ def add_remove_loss(q: float, z: float, interval: float) -> Any:
     def one(removed: bool) -> Any:
         low, high = (_sampled(sign * most, q, removed=removed) for sign in (-1, 1))
         first, last = math.floor(low / interval), math.ceil(high / interval)
-        deltas = divergence(np.arange(first, last + 1) * interval, q, z, removed=removed)
+        deltas = divergence(np.arange(first, last + 1, dtype=np.float64) * interval, q, z, removed=removed)
         return create_pmf_pessimistic_connect_dots_fixed_gap(interval, first, last, deltas)
 
     return PrivacyLossDistribution(one(True)) if q == 1 else PrivacyLossDistribution(one(True), one(False))
