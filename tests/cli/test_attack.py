@@ -45,7 +45,7 @@ def test_captured_frame_is_rebuilt(run_folder, tmp_path):
 
 def test_frame_beside_its_weights_needs_no_checkpoint(run_folder, tmp_path):
     frame = run_folder / "capture" / "round-0001" / "client-0000.frame"
-    assert "recovered" in invoke(attack_app, "--frame", frame, "--out", tmp_path).stderr
+    assert "recovered" in invoke(attack_app, "--frame", frame, "--out", tmp_path).stdout
 
 
 @pytest.mark.parametrize("name", ["missing.frame", "client-0001.txt"])
