@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ app = typer.Typer(
 )
 
 _LARGEST_GRAM = 3000  # largest b for which the singular values of R itself are computed
+_MANY = 1000  # unknowns from which on an audit takes long; its matrices have this many columns
 _NOISE_PLACES = ("gradient", "sketch")
 _RAW = "none"
 
@@ -78,6 +80,7 @@ def audit(
     from desketch.attack.audit import audit as run_audit
 
     began, scenario = time.perf_counter(), _scenario(settings)
+    _warn_of_many(scenario)
     with progress_line() as tell:
         found = run_audit(
             scenario, seeds=seeds, solvers=solvers.split(","), ceiling=ceiling, delta=delta, progress=tell
@@ -143,6 +146,17 @@ def _scenario(settings: dict[str, Any]) -> Scenario:
         labels_known=settings["known_labels"],
         key=Key(0),
     )
+
+
+def _warn_of_many(scenario: Scenario) -> None:
+    examples = scenario.batch * scenario.clients
+    unknowns = scenario.data.private_x[0].numel() * examples
+    if unknowns >= _MANY and examples > 1:
+        warnings.warn(
+            f"{unknowns} unknowns ({examples} examples in a message): this takes minutes a seed, or hours; a smaller "
+            "--batch is quicker, and as a rule easier for the attacker",
+            stacklevel=2,
+        )
 
 
 def _compression(family: str, compression: float | None, b: int | None) -> float:
