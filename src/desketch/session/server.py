@@ -28,7 +28,7 @@ from desketch.privacy.book import LedgerBook
 from desketch.session.agreement import Agreement
 from desketch.session.identity import Identities
 from desketch.session.protocol import NEVER, Order, Reply, State, half
-from desketch.session.replay import Payloads, maker
+from desketch.session.replay import Payloads
 from desketch.session.short import ShortReply, is_short, pack_order
 from desketch.session.store import SimulatedStores
 
@@ -99,7 +99,6 @@ class _Tally:
     answered: set[int] = field(default_factory=set)  # clients of which a reply was taken in
     frames: dict[int, bytes] = field(default_factory=dict)
     payloads: Payloads | None = None
-    makers: dict[bytes, int] = field(default_factory=dict)  # payload -> whose it is
     refused: dict[str, str] = field(default_factory=dict)
     bytes_up: int = 0
     bytes_down: int = 0
@@ -135,7 +134,8 @@ class ServerSession:
         channel = agreement.channel(privacy.sketch if privacy else None, sizes=sizes)
         self._channel = channel
         self.server = Server(w0, optimizer=agreement.make_optimizer(), channel=channel)
-        self.clients: dict[int, int] = {}  # node -> client
+        self.clients: dict[int, int] = {}  # node -> client, in order of arrival
+        self._alone: bool | None = True  # what `all_alone` says; None: not known
         self._path = folder / "checkpoint" if folder else None
         self._tally = _Tally()
         self._digest: tuple[int, bytes] | None = None  # of w at a version: many orders and replies need it
@@ -228,11 +228,11 @@ class ServerSession:
             self._keep_from_copying(reply)
         except WireError as error:
             return self.refuse(node, str(error))
-        self.clients[node] = reply.client
         self._tally.answered.add(reply.client)
         if reply.state is State.STRANGER:
-            del self.clients[node]  # the next order then brings the agreement
+            self._seat(node, None)  # the next order then brings the agreement
             return Outcome.AGAIN
+        self._seat(node, reply.client)
         self.server.versions[reply.client] = reply.version
         self._tally.seconds.append(reply.seconds)
         if reply.state is State.STALE:
@@ -252,7 +252,7 @@ class ServerSession:
         if short.state is State.STRANGER:
             if node not in self._tally.greeted:
                 return Outcome.IGNORED
-            self.clients.pop(node, None)  # the next order brings the agreement
+            self._seat(node, None)  # the next order brings the agreement
             return Outcome.AGAIN
         if client is None:
             raise WireError("client: a short reply of a node that has not said who it is")
@@ -270,6 +270,22 @@ class ServerSession:
         if self._digest is None or self._digest[0] != self.t:
             self._digest = self.t, half(self.server.replica.digest())
         return self._digest[1]
+
+    def _seat(self, node: int, client: int | None) -> None:
+        """Note who sits at a node."""
+        if self.clients.get(node) != client:
+            self._alone = None
+            if client is None:
+                del self.clients[node]
+            else:
+                self.clients[node] = client
+
+    @property
+    def all_alone(self) -> bool:
+        """Whether no client has two nodes."""
+        if self._alone is None:
+            self._alone = len(set(self.clients.values())) == len(self.clients)
+        return self._alone
 
     def homes(self, nodes: Iterable[int]) -> list[int]:
         """Those of the nodes to ask: where two stand for one client, the newer (a restarted node has a new id)."""
@@ -396,17 +412,10 @@ class ServerSession:
             return
         if tally.payloads is None:
             tally.payloads = Payloads(self._channel, reply.t)
-        payload = tally.payloads.of(reply.client, reply.frame)
-        if payload is None:
-            return
-        other = tally.makers.setdefault(payload, reply.client)
-        if other == reply.client:
-            return
-        if maker(self._channel, reply.t, payload, other, reply.client) == other:
-            raise WireError(f"frame: the bytes of client {other}'s frame in this round; a copy")
-        del tally.frames[other]
-        tally.makers[payload] = reply.client
-        tally.refused[f"client {other}"] = f"frame: the bytes of client {reply.client}'s frame; a copy"
+        thief = tally.payloads.robbed_by(reply.client, reply.frame)
+        if thief is not None:
+            tally.frames.pop(thief, None)
+            tally.refused[f"client {thief}"] = f"frame: the bytes of client {reply.client}'s frame; a copy"
 
     def _label(self, node: int) -> str:
         client = self.identities.owner(node)
