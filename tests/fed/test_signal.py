@@ -10,9 +10,9 @@ import torch
 from desketch import draw
 from desketch.api.configured import train_run
 from desketch.fed.signal import Signal, first_rounds, measure_signal, sentence
-from desketch.wire.rows import Decoded
 from desketch.keys import Key
 from desketch.tasks import RunConfig
+from desketch.wire.rows import Decoded
 
 D, B, N = 2048, 256, 8
 

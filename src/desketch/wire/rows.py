@@ -31,7 +31,7 @@ class Rows(ABC):
 
     @abstractmethod
     def __len__(self) -> int:
-        """n."""
+        """How many."""
 
     @abstractmethod
     def part(self, start: int, stop: int) -> Floats:
@@ -62,7 +62,7 @@ class Decoded(Rows):
         self._values, self.width = values, values.shape[1]
 
     def __len__(self) -> int:
-        """n."""
+        """How many."""
         return len(self._values)
 
     def part(self, start: int, stop: int) -> Floats:
@@ -89,7 +89,7 @@ class OneBit(Rows):
         self._payloads, self.width, self._key, self._salts, self._scales = payloads, b, key, salts, scales
 
     def __len__(self) -> int:
-        """n."""
+        """How many."""
         return len(self._payloads)
 
     def part(self, start: int, stop: int) -> Floats:
@@ -117,7 +117,7 @@ class Beside(Rows):
         self._rows, self._extra, self.width = rows, extra, rows.width + extra.shape[1]
 
     def __len__(self) -> int:
-        """n."""
+        """How many."""
         return len(self._rows)
 
     def part(self, start: int, stop: int) -> Floats:
@@ -130,7 +130,5 @@ class Beside(Rows):
 
     def norms(self) -> Doubles:
         """By Pythagoras."""
-        lengths: Doubles = np.sqrt(
-            np.square(self._rows.norms()) + np.square(self._extra, dtype=np.float64).sum(axis=1)
-        )
+        lengths: Doubles = np.sqrt(np.square(self._rows.norms()) + np.square(self._extra, dtype=np.float64).sum(axis=1))
         return lengths
