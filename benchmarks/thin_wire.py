@@ -209,6 +209,7 @@ def main() -> None:
                     continue
             switch_pieces(on=rate == "100 kbit/s")
             outcome = cell(method, rate, args.data, args.limit)
+            outcome["load"] = [round(number, 1) for number in os.getloadavg()]
             with results() as document:
                 document["cells"][name] = outcome
             print(name, json.dumps(outcome), flush=True)
