@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from desketch import Key
+from desketch.core import compiled
 from desketch.wire import CODEC_TABLE, Header, decode_batch, encode_batch
 from desketch.wire.rows import Beside, Decoded, OneBit, Rows
 
@@ -61,6 +62,24 @@ def test_numbers_beside_a_row_are_its_last_and_count_for_its_length() -> None:
     np.testing.assert_array_equal(both.part(5, 9), whole[5:9])
     np.testing.assert_array_equal(both.chosen([9, 2]).all(), whole[[9, 2]])
     np.testing.assert_allclose(both.norms(), np.linalg.norm(whole.astype(np.float64), axis=1), rtol=1e-6)
+
+
+@pytest.mark.parametrize("isa", [*compiled.isas(), None])
+@pytest.mark.parametrize(("n", "b"), [(0, 5), (1, 1), (21, 17), (21, 1500)])
+def test_rows_are_added_one_after_the_other_whatever_adds_them(isa, n, b, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sum of other bits would be another broadcast: plain loops are the oracle, at any number of rows at once."""
+    rng = np.random.default_rng(n + b)
+    rows = (rng.normal(size=(n, b)) * 10.0 ** rng.integers(-30, 30, size=(n, 1))).astype(np.float32)
+    factors = rng.uniform(size=n)
+    expected = np.zeros(b)
+    for row, factor in zip(rows, factors, strict=True):
+        expected = expected + factor * row.astype(np.float64)
+    monkeypatch.setenv("DESKETCH_KERNELS", "compiled" if isa else "reference")
+    monkeypatch.setenv("DESKETCH_ISA", isa or "")
+    monkeypatch.setattr(compiled, "workers", lambda size, limit: 3)
+    for cached in (1, 1 << 30):
+        monkeypatch.setattr("desketch.wire.rows._CACHED", cached)
+        assert Decoded(rows).weighted_sum(factors).tobytes() == expected.tobytes()
 
 
 def test_no_rows_have_no_lengths_and_some_fit_a_cache() -> None:

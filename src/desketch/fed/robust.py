@@ -289,17 +289,10 @@ def bounded_mean(rows: Rows, weights: Tensor, norms: Tensor, radius: float) -> T
 
     Thousands of rows at once, or in float64, would cost more in memory than in arithmetic.
     """
-    share, step = _shares(weights), rows.at_once
-    factor = None if not (norms > radius).any() else (radius / norms).clamp(max=1.0)
-    total = torch.zeros(rows.width, dtype=torch.float64)
-    wide = torch.empty(min(step, len(rows)), rows.width, dtype=torch.float64)
-    for start in range(0, len(rows), step):
-        few = torch.from_numpy(rows.part(start, start + step))
-        block, part = wide[: len(few)].copy_(few), slice(start, start + len(few))
-        if factor is not None:
-            block *= factor[part, None]
-        total.addmv_(block.T, share[part])
-    return total
+    share = _shares(weights)
+    if (norms > radius).any():
+        share = share * (radius / norms).clamp(max=1.0)
+    return torch.from_numpy(rows.weighted_sum(share.numpy()))
 
 
 def clip_to(values: Tensor, radius: float) -> Tensor:

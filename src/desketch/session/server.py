@@ -216,31 +216,32 @@ class ServerSession:
 
         ``beside`` counts bytes that the carrier brought along with it, e.g. metrics.
         """
-        self._tally.bytes_up += len(data) + beside
+        tally = self._tally
+        tally.bytes_up += len(data) + beside
         try:
             reply = self._read(node, data) if is_short(data) else Reply.unpack(data)
             if isinstance(reply, Outcome):
                 return reply
             if self._is_old(node, reply):
                 return Outcome.IGNORED
-            self._tally.heard.add(node)
+            tally.heard.add(node)
             self._check(node, reply)
             self._keep_from_copying(reply)
         except WireError as error:
             return self.refuse(node, str(error))
-        self._tally.answered.add(reply.client)
+        tally.answered.add(reply.client)
         if reply.state is State.STRANGER:
             self._seat(node, None)  # the next order then brings the agreement
             return Outcome.AGAIN
         self._seat(node, reply.client)
         self.server.versions[reply.client] = reply.version
-        self._tally.seconds.append(reply.seconds)
+        tally.seconds.append(reply.seconds)
         if reply.state is State.STALE:
             return Outcome.AGAIN
         if reply.state is State.FAILED:
             return self.refuse(node, reply.reason)
         if reply.state is State.TRAINED:
-            self._tally.frames[reply.client] = reply.frame or b""
+            tally.frames[reply.client] = reply.frame or b""
         return Outcome.DONE
 
     def _read(self, node: int, data: bytes) -> Reply | Outcome:
@@ -388,19 +389,17 @@ class ServerSession:
 
     def _check(self, node: int, reply: Reply) -> None:
         """Refuse a reply of another run, another round, another weight vector, or a client that already answered."""
-        for name, got, expected in (
-            ("run", reply.run, self.agreement.run),
-            ("round", reply.t, self.t + 1),
-            ("d", reply.d, self.agreement.d),
-        ):
-            if got != expected:
-                raise WireError(f"{name}: got {got}, expected {expected}")
-        if node not in (self._tally.asked if reply.state is State.TRAINED else self._tally.greeted):
+        tally, t = self._tally, self.t
+        got, expected = (reply.run, reply.t, reply.d), (self.agreement.run, t + 1, self.agreement.d)
+        if got != expected:
+            name, other, own = next(facts for facts in zip(("run", "round", "d"), got, expected) if facts[1] != facts[2])
+            raise WireError(f"{name}: got {other}, expected {own}")
+        if node not in (tally.asked if reply.state is State.TRAINED else tally.greeted):
             raise WireError("sender: this node was not asked in this round")
-        if reply.version > self.t:
-            raise WireError(f"version: got {reply.version}, expected at most {self.t}")
+        if reply.version > t:
+            raise WireError(f"version: got {reply.version}, expected at most {t}")
         self.identities.admit(node, reply.client, reply.token)
-        if reply.client in self._tally.frames:
+        if reply.client in tally.frames:
             raise WireError(f"client: {reply.client} already answered in this round")
         if reply.state in (State.TRAINED, State.SYNCED) and reply.digest != self._half_digest():
             raise WireError("digest: the client's weights are not the server's")

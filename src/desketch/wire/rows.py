@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from desketch.core import compiled
 from desketch.keys import Key
 from desketch.wire.rotation import scaled_signs
 
@@ -50,9 +51,24 @@ class Rows(ABC):
         """Rows that stay in a processor's cache in float64: a multiple of 8."""
         return max(8, _CACHED // (8 * max(self.width, 1)) // 8 * 8)
 
+    def weighted_sum(self, factors: Doubles) -> Doubles:
+        """Σ factor_i row_i in float64, row after row: the same bits however many rows are decoded at once."""
+        total, step = np.zeros(self.width), self.at_once
+        for start in range(0, len(self), step):
+            _add(total, np.ascontiguousarray(self.part(start, start + step)), factors[start : start + step])
+        return total
+
     def all(self) -> Floats:
         """The whole array, (n, width)."""
         return self.part(0, len(self))
+
+
+def _add(total: Doubles, rows: Floats, factors: Doubles) -> None:
+    if compiled.wanted():
+        compiled.add_rows(total, rows, factors)
+        return
+    for row, factor in zip(rows, factors, strict=True):
+        total += row.astype(np.float64) * factor
 
 
 class Decoded(Rows):
