@@ -21,7 +21,6 @@ from desketch.errors import BudgetError, InputError, WireError
 from desketch.fed.channel import ServerStep, SketchChannel
 from desketch.fed.iterates import Average
 from desketch.fed.mechanism import Privacy
-from desketch.fed.rounds import RoundRecord
 from desketch.fed.secrecy import public_facts, signal_facts
 from desketch.fed.server import Server
 from desketch.privacy.book import LedgerBook
@@ -29,10 +28,11 @@ from desketch.session.agreement import Agreement
 from desketch.session.identity import Identities
 from desketch.session.protocol import NEVER, Order, Reply, State, half
 from desketch.session.replay import Payloads
+from desketch.session.report import RoundReport
 from desketch.session.short import ShortReply, is_short, pack_order
 from desketch.session.store import SimulatedStores
 
-__all__ = ["Outcome", "RoundReport", "ServerSession"]
+__all__ = ["Outcome", "ServerSession"]
 
 
 class Outcome(Enum):
@@ -42,49 +42,6 @@ class Outcome(Enum):
     AGAIN = "again"  # it told what it misses: a second order in the same round will bring it in
     REFUSED = "refused"
     IGNORED = "ignored"  # late, or heard before: carriers repeat, delay and reorder; it is still waited for
-
-
-@dataclass(frozen=True)
-class RoundReport:
-    """One round as the server saw it; bytes are of messages really sent and received, frames and all."""
-
-    round: int
-    asked: int
-    participants: tuple[int, ...]
-    refused: dict[str, str]
-    silent: int
-    bytes_up: int
-    bytes_down: int
-    eta_global: float
-    digest: str
-    client_seconds: float
-    epsilon: float | None = None
-    public: Mapping[str, Any] | None = None
-    limited: Mapping[str, str] = field(default_factory=dict)
-    void: str | None = None
-    signal: Mapping[str, float] = field(default_factory=dict)  # its shares, where there is no privacy
-
-    def record(self, metrics: Mapping[str, float], seconds: float, *, up: int = 0, down: int = 0) -> RoundRecord:
-        """The row as the in-process engine writes it; ``up`` and ``down`` are bytes that moved after the round."""
-        return RoundRecord(
-            round=self.round,
-            metrics=metrics,
-            bytes_up=self.bytes_up + up,
-            bytes_down=self.bytes_down + down,
-            asked=self.asked,
-            participants=len(self.participants),
-            refused=self.refused,
-            dropped=self.silent,
-            late=0,
-            eta_global=self.eta_global,
-            digest=self.digest,
-            seconds=seconds,
-            epsilon=self.epsilon,
-            public=self.public,
-            limited=self.limited,
-            void=self.void,
-            **self.signal,
-        )
 
 
 @dataclass
@@ -392,8 +349,8 @@ class ServerSession:
         tally, t = self._tally, self.t
         got, expected = (reply.run, reply.t, reply.d), (self.agreement.run, t + 1, self.agreement.d)
         if got != expected:
-            name, other, own = next(facts for facts in zip(("run", "round", "d"), got, expected) if facts[1] != facts[2])
-            raise WireError(f"{name}: got {other}, expected {own}")
+            names = zip(("run", "round", "d"), got, expected, strict=True)
+            raise WireError(next(f"{name}: got {other}, expected {own}" for name, other, own in names if other != own))
         if node not in (tally.asked if reply.state is State.TRAINED else tally.greeted):
             raise WireError("sender: this node was not asked in this round")
         if reply.version > t:
