@@ -76,7 +76,7 @@ def beside(result: dict[str, Any]) -> str:
     """MQTT and Flower at 100 kbit/s, a round."""
     ours, others = result["cells"]["100 kbit/s"], result.get("beside", {})
     lines = [
-        "| at 100 kbit/s | rounds measured | seconds a round | kB a round at the interface | accuracy after them | load |",
+        "| at 100 kbit/s | rounds measured | seconds a round | kB a round at the interface | accuracy then | load |",
         "|---|---:|---:|---:|---:|---:|",
         _a_round("desketch over MQTT, b = 3392", ours),
     ]
