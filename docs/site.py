@@ -60,5 +60,8 @@ if __name__ == "__main__":
     assemble(SITE / "docs")
     build()
     broken = links.check(SITE / "html")
-    print("\n".join(broken) or f"the site is in {SITE.relative_to(ROOT) / 'html'}; open index.html")
+    see = (
+        f"the site is in {SITE.relative_to(ROOT) / 'html'}; index.html opens as a file, but its search needs a server:"
+    )
+    print("\n".join(broken) or f"{see} python3 -m http.server -d {SITE.relative_to(ROOT) / 'html'}")
     raise SystemExit(1 if broken else 0)

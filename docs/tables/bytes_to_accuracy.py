@@ -45,14 +45,15 @@ def savings(result: dict[str, Any]) -> str:
 
 def _closest(result: dict[str, Any]) -> str:
     """The method that comes nearest, wherever more than FedAvg was measured."""
-    found = []
+    found: dict[str, list[str]] = {}
     for name, (what, *_) in MARKS.items():
         part = result["parts"].get(name, {"times_fewer_bytes": {}})
         times = {other: factor for other, factor in part["times_fewer_bytes"].items() if factor}
         if times.keys() - {"fedavgm"}:
             nearest = min(times, key=lambda other: times[other]["mean"])
-            found.append(f"{nearest} needs {times[nearest]['mean']:.1f} times the bytes of desketch ({what})")
-    return f"The closest other methods: {'; '.join(found)}." if found else ""
+            found.setdefault(nearest, []).append(f"{times[nearest]['mean']:.1f} ({what})")
+    said = [f"{name} needs this many times the bytes of desketch: {', '.join(cases)}" for name, cases in found.items()]
+    return f"The closest other method: {'; '.join(said)}." if said else ""
 
 
 def _caveat(row: dict[str, Any]) -> str:

@@ -16,6 +16,8 @@ CODE = (
     ("thm:communication", "verify/corollaries.py"),
     ("remark on linear rates", "verify/corollaries.py"),
     *((f"lem:{name}", "verify/lemmas.py") for name in ("update_rule", "gtk", "vtk", "rt", "objective_move")),
+    ("weighted sketch", "sketches/weights.py"),
+    ("best weights", "sketches/weights.py"),
     ("eq:", "verify/lemmas.py"),
     ("fact:", "verify/lemmas.py"),
     ("lem:", "theory/tails.py"),

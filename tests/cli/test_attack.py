@@ -4,12 +4,16 @@ import json
 
 import numpy as np
 import pytest
+import torch
 from typer.testing import CliRunner
 
+from desketch.attack.scenario import Data, Scenario
 from desketch.cli.attack import app as attack_app
+from desketch.cli.audit import _warn_of_many
 from desketch.cli.audit import app as audit_app
 from desketch.cli.train import app as train_app
 from desketch.errors import InputError
+from desketch.tasks import load_task
 
 RUN = CliRunner()
 
@@ -45,7 +49,7 @@ def test_captured_frame_is_rebuilt(run_folder, tmp_path):
 
 def test_frame_beside_its_weights_needs_no_checkpoint(run_folder, tmp_path):
     frame = run_folder / "capture" / "round-0001" / "client-0000.frame"
-    assert "recovered" in invoke(attack_app, "--frame", frame, "--out", tmp_path).stderr
+    assert "recovered" in invoke(attack_app, "--frame", frame, "--out", tmp_path).stdout
 
 
 @pytest.mark.parametrize("name", ["missing.frame", "client-0001.txt"])
@@ -151,3 +155,11 @@ def test_an_audit_takes_a_compression_over_a_run_s_b_and_refuses_what_it_would_i
     (tmp_path / "run" / "config.yaml").write_text(text)
     with pytest.raises(InputError, match="options"):
         invoke(audit_app, "--from-run", tmp_path / "run")
+
+
+@pytest.mark.parametrize(("batch", "warned"), [(16, 1), (15, 0)])
+def test_an_audit_of_many_unknowns_is_warned_of(recwarn, batch, warned):
+    task = load_task("digits")  # 64 numbers each
+    data = Data(task.x_test.double(), task.y_test, task.x_train.double(), task.y_train, task.classes)
+    _warn_of_many(Scenario(data=data, build=lambda seed: torch.nn.Linear(64, 10), batch=batch))
+    assert sum("unknowns" in str(warning.message) for warning in recwarn) == warned

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from desketch.__main__ import main as entry
 from desketch.cli.app import main
 from desketch.cli.plan import app as plan_app
 from desketch.cli.train import app as train_app
@@ -37,6 +39,7 @@ def said(capsys, monkeypatch, *arguments):
         (["train", "--capture", "0"], "capture: rounds count from 1"),
         (["train", "--eta-local", "-1"], "eta_local"),
         (["deploy", "--engine", "mqtt", "--try", "0"], "0 is not in the range x>=1"),
+        (["account", "--plot", "epsilon.xyz"], "--plot writes .png, .svg, .pdf, by the name's ending; got epsilon.xyz"),
     ],
 )
 def test_a_slip_is_named(capsys, monkeypatch, arguments, words):
@@ -98,3 +101,33 @@ def test_help_shows_every_option_once_and_in_groups():
     options = [word.strip("│ ") for line in text.splitlines() for word in line.split()[:2] if word.startswith("--")]
     assert len(options) == len(set(options)) > 40
     assert all(title in text for title in ("Data and model", "Clients", "Wire", "Server", "Privacy", "Run"))
+
+
+@pytest.mark.parametrize("command", ["account", "deploy", "join", "report", "serve", "watch"])
+def test_help_says_what_an_argument_is(capsys, monkeypatch, command):
+    code, text = said(capsys, monkeypatch, command, "--help")
+    arguments = text.split("Arguments")[1].split("╰")[0]
+    assert code == 0
+    assert re.search(r"run folder|Where to write|broker", arguments, re.IGNORECASE)
+
+
+def test_ctrl_c_is_one_line_and_130(capsys, monkeypatch):
+    def press() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("desketch.cli.app.import_module", lambda name: press())
+    assert said(capsys, monkeypatch, "verify") == (130, "interrupted")
+
+
+def test_ctrl_c_while_the_command_line_is_imported_is_one_line_and_130(capsys, monkeypatch):
+    class Press:
+        def find_spec(self, name, path=None, target=None):
+            if name == "desketch.cli.app":
+                raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "desketch.cli.app")
+    monkeypatch.setattr(sys, "meta_path", [Press(), *sys.meta_path])
+    with pytest.raises(SystemExit) as ended:
+        entry()
+    assert ended.value.code == 130
+    assert capsys.readouterr().err == "interrupted\n"

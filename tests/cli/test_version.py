@@ -1,5 +1,8 @@
 """``desketch --version`` tells what is installed; kernels can be left out at run time, and are not missing silently."""
 
+import sys
+from types import SimpleNamespace
+
 import pytest
 from click.testing import CliRunner
 
@@ -42,6 +45,15 @@ def test_pure_and_compiled_contradict_each_other(plain):
     plain.setenv("DESKETCH_KERNELS", "compiled")
     with pytest.raises(SketchError, match=r"DESKETCH_PURE.*DESKETCH_KERNELS=compiled"):
         desketch.draw("srht", d=64, b=8, key=desketch.Key(1))
+
+
+def test_kernels_of_an_older_source_are_left_out_and_named(plain):
+    plain.setitem(sys.modules, "desketch._kernels", SimpleNamespace(isas=tuple))
+    with pytest.warns(UserWarning, match="built from an older source; install desketch again"):
+        kernels, failure = compiled._load()
+    plain.setattr(compiled, "_kernels", kernels)
+    plain.setattr(compiled, "_failure", failure)
+    assert "missing: the extension was built from an older source" in lines("--version")
 
 
 def test_missing_kernels_have_a_reason(plain, tmp_path):

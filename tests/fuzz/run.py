@@ -15,9 +15,11 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).parent
 CORPUS = HERE / "corpus"
+CLEAN = "only DesketchErrors"
 MEMORY_MB = 1024  # of resident memory: a target that needs more has read a length before checking it
 
 
@@ -34,20 +36,26 @@ def main() -> int:
     if arguments.one:
         return fuzz(arguments.one, rest)
     names = arguments.targets.split(",") if arguments.targets else sorted(path.name for path in CORPUS.iterdir())
-    outcomes = [(name, *fuzzed(name, arguments)) for name in names]
-    print(f"\n{'target':10} {'executions':>12} {'coverage':>9}  outcome")
-    for name, runs, coverage, outcome in outcomes:
-        print(f"{name:10} {runs:12,} {coverage:9,}  {outcome}")
-    print(f"{'all':10} {sum(runs for _, runs, _, _ in outcomes):12,}")
-    if arguments.json:
-        rows = [dict(zip(("target", "executions", "coverage", "outcome"), one, strict=True)) for one in outcomes]
-        arguments.json.write_text(
-            json.dumps({"command": f"make fuzz RUNS={arguments.runs}", "targets": rows}, indent=1) + "\n"
-        )
-    return int(any(outcome != "only DesketchErrors" for *_, outcome in outcomes))
+    print(f"{'target':12} {'executions':>12} {'coverage':>9}  outcome")
+    rows = []
+    for name in names:
+        rows.append(fuzzed(name, arguments))
+        print("{target:12} {executions:12,} {coverage:9,}  {outcome}".format(**rows[-1]), flush=True)
+        if arguments.json:
+            record(arguments.json, rows[-1])
+    print(f"{'all':12} {sum(row['executions'] for row in rows):12,}")
+    return int(any(row["outcome"] != CLEAN for row in rows))
 
 
-def fuzzed(name: str, arguments: argparse.Namespace) -> tuple[int, int, str]:
+def record(path: Path, row: dict[str, Any]) -> None:
+    """Put a target's row into the file, in place of an earlier one; the others stay."""
+    rows = json.loads(path.read_text())["targets"] if path.exists() else []
+    rows = sorted([old for old in rows if old["target"] != row["target"]] + [row], key=lambda one: one["target"])
+    command = "make fuzz RUNS=executions TARGETS=target JSON=FILE"
+    path.write_text(json.dumps({"command": command, "targets": rows}, indent=1) + "\n")
+
+
+def fuzzed(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     """Executions, edges covered and outcome of one target."""
     with tempfile.TemporaryDirectory(prefix=f"fuzz-{name}-") as folder:
         command = [sys.executable, str(Path(__file__)), "--one", name, folder, str(CORPUS / name)]
@@ -63,14 +71,15 @@ def fuzzed(name: str, arguments: argparse.Namespace) -> tuple[int, int, str]:
         runs = [int(number) for number in re.findall(r"^#(\d+)\s", log, re.MULTILINE)]
         final = re.search(r"number_of_executed_units:\s*(\d+)", log)
         coverage = [int(number) for number in re.findall(r"cov: (\d+)", log)]
-        outcome = "only DesketchErrors"
+        outcome = CLEAN
         if done.returncode:
             found = [
                 path.read_bytes().hex() for path in Path(folder).glob("*-*") if path.name.startswith(("crash", "oom"))
             ]
             outcome = f"FOUND {' '.join(found) or 'something'}"
             print(log[-4000:])
-    return int(final[1]) if final else max(runs, default=0), max(coverage, default=0), outcome
+    executions = int(final[1]) if final else max(runs, default=0)
+    return {"target": name, "executions": executions, "coverage": max(coverage, default=0), "outcome": outcome}
 
 
 def fuzz(name: str, arguments: list[str]) -> int:

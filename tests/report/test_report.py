@@ -38,7 +38,7 @@ def test_every_section_of_a_full_run(html):
         "95.30 %",
         "2.76 kB",
         "565x",
-        "dirichlet:0.5",
+        "dirichlet:0.5, srht d/b = 30, sign1 up",
         "ab" * 32,
         "capture/round-3.frames",
         "budget.epsilon",

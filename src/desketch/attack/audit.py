@@ -14,6 +14,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -133,14 +134,20 @@ def audit(
     prior, tell = scenario.prior(), progress or (lambda text: None)
     certificates, bounds, limits, attempts, targets = [], [], [], [], []
     for seed in range(seeds):
+        place = f"{seed + 1}/{seeds} messages"
+        tell(f"{place}: what it determines")
         target = scenario.target(seed)
         certificates.append(certify(target.objective, target.truth, prior))
         bounds.append(bayesian_at(target.objective, target.truth, prior))
         limits.append(cramer_rao(target.objective, target.truth))
         targets.append(target)
         classes = None if scenario.labels_known else scenario.data.classes
-        attempts.append(attack_target(target, prior, solvers, classes=classes, restarts=restarts, seed=seed))
-        tell(f"target {seed + 1}/{seeds}: {attempts[-1].quality.psnr:.1f} dB by {attempts[-1].solver}")
+        step = partial(_tell_step, tell, place)
+        attempts.append(
+            attack_target(target, prior, solvers, classes=classes, restarts=restarts, seed=seed, progress=step)
+        )
+        tell(f"{place}: {attempts[-1].quality.psnr:.1f} dB by {attempts[-1].solver}")
+    tell("the noise that would hide it")
     middle = sorted(certificates, key=lambda c: (c.rank, c.sigma_min))[(seeds - 1) // 2]
     bound = psnr(sum(bounds) / seeds)
     limit = median(limits)
@@ -156,6 +163,10 @@ def audit(
         defence=defence(scenario, targets, prior, ceiling=ceiling, delta=delta),
         seconds=time.perf_counter() - began,
     )
+
+
+def _tell_step(tell: Progress, place: str, iteration: int, loss: float) -> None:
+    tell(f"{place}: attacked, iteration {iteration}, loss {loss:.1e}")
 
 
 def attack_target(

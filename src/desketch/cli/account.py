@@ -50,21 +50,16 @@ def account(
         raise InputError("delta is missing and has no default: add --delta, well below 1/(number of units)")
     check_delta(given["delta"])
     if calibrate:
-        noise = _calibrated(given, adjacency)
-        found: dict[str, Any] = {"noise_multiplier": noise}
-        if curve or plot is not None:
-            found["curve"] = _curve(_ledger(given, noise, adjacency), given["delta"])
-        if plot is not None:
-            _draw(found["curve"], given["delta"], plot)
-        emit(found, json_to, lambda: print(f"noise multiplier {noise:.6g}"))
-        return
-    ledger = given.get("ledger") or _ledger(given, given.get("noise_multiplier"), adjacency)
-    document = _document(ledger, given["delta"])
+        given["noise_multiplier"] = _calibrated(given, adjacency)
+    ledger = (None if calibrate else given.get("ledger")) or _ledger(given, given.get("noise_multiplier"), adjacency)
+    document: dict[str, Any] = (
+        {"noise_multiplier": given["noise_multiplier"]} if calibrate else _document(ledger, given["delta"])
+    )
     if curve or plot is not None:
         document["curve"] = _curve(ledger, given["delta"])
     if plot is not None:
         _draw(document["curve"], given["delta"], plot)
-    emit(document, json_to, lambda: _table(document, ledger, given["delta"]))
+    emit(document, json_to, lambda: _show(document, ledger, given["delta"]), also=[plot] if plot else [])
 
 
 def _from_source(path: Path) -> dict[str, Any]:
@@ -161,6 +156,13 @@ def _draw(curve: dict[str, list[float]], delta: float, path: Path) -> None:
     axes.grid(alpha=0.3)
     figure.savefig(path, dpi=150)
     pyplot.close(figure)
+
+
+def _show(document: dict[str, Any], ledger: Ledger, delta: float) -> None:
+    if "noise_multiplier" in document:
+        print(f"noise multiplier {document['noise_multiplier']:.6g}")
+    else:
+        _table(document, ledger, delta)
 
 
 def _table(document: dict[str, Any], ledger: Ledger, delta: float) -> None:

@@ -42,6 +42,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 
 
+_PICTURES = (".png", ".svg", ".pdf")
 _OUTPUTS = frozenset({"--json", "--html", "--plot", "--out"})  # what a command writes when it is done; out is a folder
 
 
@@ -50,6 +51,13 @@ class _LazyGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:  # click would print "Aborted!" and end with 1
+            click.echo("interrupted", err=True)
+            ctx.exit(130)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -98,6 +106,8 @@ def _check_outputs(command: click.Command) -> None:
 
 def _writable(ctx: click.Context, option: click.Parameter, value: Any) -> Any:
     if value not in (None, "-"):
+        if "--plot" in option.opts and Path(value).suffix not in _PICTURES:
+            raise InputError(f"--plot writes {', '.join(_PICTURES)}, by the name's ending; got {value}")
         try:
             check_writable(Path(value) / "file" if "--out" in option.opts else Path(value))
         except OSError as error:

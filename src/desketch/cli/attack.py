@@ -12,6 +12,7 @@ import typer
 from desketch.cli.document import emit
 from desketch.core.files import write_durably
 from desketch.errors import InputError
+from desketch.run.status import progress_line
 
 if TYPE_CHECKING:
     from desketch.api.captured import Captured
@@ -51,7 +52,7 @@ def attack(
     from desketch.attack.audit import attack_target
 
     captured = _synthetic(locals()) if frame is None else _captured(frame, checkpoint)
-    with _progress(quiet=json_to == "-") as tell:
+    with progress_line() as tell:
         attempt = attack_target(
             captured.target,
             captured.prior,
@@ -59,7 +60,7 @@ def attack(
             classes=None if known_labels else captured.classes,
             restarts=restarts,
             seed=seed,
-            progress=tell,
+            progress=lambda i, loss: tell(f"iteration {i}, loss {loss:.3e}"),
         )
     document = _document(captured, attempt)
     _save(out, attempt, document)
@@ -141,29 +142,10 @@ def _show(document: dict[str, Any], out: Path) -> None:
     from rich.console import Console
 
     outcome = "recovered" if document["success"] else "not recovered"
-    Console(stderr=True).print(
+    Console().print(
         f"[bold]{outcome}[/]: {document['examples']} example(s), {document['unknowns']} unknowns from "
         f"{document['measurements']} numbers by {document['solver']} in {document['seconds']:.1f} s\n"
         f"PSNR {document['psnr']:.1f} dB, SSIM {document['ssim']:.3f}, MSE {document['mse']:.2e}; Bayesian bound "
         f"{document['psnr_bound']:.1f} dB, mean picture {document['psnr_prior']:.1f} dB\n"
         f"pictures in {out / 'attack.png'}"
     )
-
-
-class _progress:  # noqa: N801 - used as a function: `with _progress(quiet=...) as tell`
-    """A line on stderr with the iteration and the loss."""
-
-    def __init__(self, *, quiet: bool) -> None:
-        from rich.console import Console
-        from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-        columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-        self._bar = Progress(*columns, console=Console(stderr=True), transient=True, disable=quiet)
-        self._line = self._bar.add_task("attack", total=None)
-
-    def __enter__(self) -> Any:
-        self._bar.start()
-        return lambda i, loss: self._bar.update(self._line, description=f"iteration {i}, loss {loss:.3e}")
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()

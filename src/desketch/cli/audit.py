@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from click.core import ParameterSource
 from desketch.cli.document import emit
 from desketch.core.files import write_durably
 from desketch.errors import InputError
+from desketch.run.status import progress_line
 
 if TYPE_CHECKING:
     from torch import nn
@@ -27,6 +29,7 @@ app = typer.Typer(
 )
 
 _LARGEST_GRAM = 3000  # largest b for which the singular values of R itself are computed
+_MANY = 1000  # unknowns from which on an audit takes long; its matrices have this many columns
 _NOISE_PLACES = ("gradient", "sketch")
 _RAW = "none"
 
@@ -77,17 +80,15 @@ def audit(
     from desketch.attack.audit import audit as run_audit
 
     began, scenario = time.perf_counter(), _scenario(settings)
-    with _status(quiet=json_to == "-") as tell:
+    _warn_of_many(scenario)
+    with progress_line() as tell:
         found = run_audit(
             scenario, seeds=seeds, solvers=solvers.split(","), ceiling=ceiling, delta=delta, progress=tell
         )
         document = _document(found, scenario, settings, tell) | {"seconds": time.perf_counter() - began}
     if html is not None:
         _write_page(document, found, html)
-    emit(document, json_to, lambda: _show(document))
-    wrote = [path for path in (html, json_to) if path not in (None, "-")]
-    if wrote and json_to != "-":
-        typer.echo(f"wrote {' and '.join(map(str, wrote))}")
+    emit(document, json_to, lambda: _show(document), also=[html] if html else [])
     if fail_above is not None and found.psnr_median > fail_above:
         typer.echo(f"median PSNR {found.psnr_median:.1f} dB is above the limit of {fail_above:g} dB", err=True)
         raise typer.Exit(1)
@@ -145,6 +146,17 @@ def _scenario(settings: dict[str, Any]) -> Scenario:
         labels_known=settings["known_labels"],
         key=Key(0),
     )
+
+
+def _warn_of_many(scenario: Scenario) -> None:
+    examples = scenario.batch * scenario.clients
+    unknowns = scenario.data.private_x[0].numel() * examples
+    if unknowns >= _MANY and examples > 1:
+        warnings.warn(
+            f"{unknowns} unknowns ({examples} examples in a message): this takes minutes a seed, or hours; a smaller "
+            "--batch is quicker, and as a rule easier for the attacker",
+            stacklevel=2,
+        )
 
 
 def _compression(family: str, compression: float | None, b: int | None) -> float:
@@ -248,19 +260,3 @@ def _noise_line(defence: dict[str, Any]) -> str:
     epsilon = defence.get("epsilon")
     tail = f", epsilon {epsilon:.3g} at delta {defence['delta']:g}" if epsilon is not None else ""
     return f"{defence['noise_std']:.3g} per weight{tail} (clip {defence['clip']:.3g})"
-
-
-class _status:  # noqa: N801 - used as a function: `with _status(quiet=...) as tell`
-    """A spinner on stderr that says what is being done."""
-
-    def __init__(self, *, quiet: bool) -> None:
-        from rich.console import Console
-
-        self._status = Console(stderr=True, quiet=quiet).status("audit")
-
-    def __enter__(self) -> Any:
-        self._status.start()
-        return self._status.update
-
-    def __exit__(self, *_: object) -> None:
-        self._status.stop()

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from pathlib import Path
 from typing import Any
 
 import typer
 
+from desketch.cli.document import emit
 from desketch.errors import InputError
 from desketch.privacy.events import check_delta, check_positive
 
@@ -54,21 +52,9 @@ def audit_dp(
     }
     if one_run:
         document["one_run"] = one_run_audit(clip, noise_multiplier, delta, canaries=_CANARIES, confidence=confidence)
-    _emit(document, json_to)
+    emit(document, json_to, lambda: _table(document))
     if document["violation"]:
         raise typer.Exit(1)
-
-
-def _emit(document: dict[str, Any], json_to: str | None) -> None:
-    text = json.dumps(document, indent=2) + "\n"
-    if json_to == "-":
-        sys.stdout.write(text)
-    elif json_to is not None:
-        from desketch.core.files import write_durably
-
-        write_durably(Path(json_to), text.encode())
-    else:
-        _table(document)
 
 
 def _table(document: dict[str, Any]) -> None:

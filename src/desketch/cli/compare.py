@@ -18,10 +18,11 @@ from desketch.baselines.criterion import HOLD
 from desketch.baselines.methods import METHODS, find_methods
 from desketch.baselines.store import TrialStore
 from desketch.baselines.trial import Limits
-from desketch.cli.status import progress_line
+from desketch.cli.document import emit
 from desketch.core.files import write_durably
 from desketch.core.metrics import Metric
 from desketch.errors import ConfigError
+from desketch.run.status import progress_line
 from desketch.tasks import load_task
 
 __all__ = ["app"]
@@ -70,7 +71,6 @@ def compare(
         batch=batch,
     )
     limits = Limits(target=target, rounds=rounds, every=every)
-    console = Console(stderr=json_out == "-")
     with progress_line() as tell:
         results = compare_methods(
             problem,
@@ -85,16 +85,16 @@ def compare(
         "command": " ".join(["desketch", *sys.argv[1:]]),
         **summary(problem, [result.row() for result in results], limits=limits),
     }
-    _write(out / "compare.json", json.dumps(report, indent=1))
+    write_durably(out / "compare.json", json.dumps(report, indent=1) + "\n")
     from desketch.report.comparison import plot_comparison
 
     plot_comparison(results, out / "compare.png", title=problem.name)
-    console.print(_table(results, report["times_fewer_bytes"], target))
-    console.print(f"trials, table and plot are in {out}")
-    if json_out == "-":
-        print(json.dumps(report))
-    elif json_out:
-        _write(Path(json_out), json.dumps(report, indent=1))
+
+    def show() -> None:
+        Console().print(_table(results, report["times_fewer_bytes"], target))
+        print(f"trials, table and plot are in {out}")
+
+    emit(report, json_out, show)
 
 
 def _check_target(metric: Metric, target: float) -> None:
@@ -102,10 +102,6 @@ def _check_target(metric: Metric, target: float) -> None:
         raise ConfigError(f"the target is {metric.title} between 0 and 1, got {target}; write 0.84 for 84%")
     if not target > 0:
         raise ConfigError(f"the target is a positive {metric.title}, got {target}")
-
-
-def _write(path: Path, text: str) -> None:
-    write_durably(path, text + "\n")
 
 
 def _table(results: Sequence[Result], ratios: dict[str, Any], target: float) -> Table:

@@ -76,7 +76,7 @@ def deploy(
 
         tab = _tab(settings) if web else {}
         plan = _plan(engine, place, settings, port=port or free_port(), secure=secure, web=web_port, **tab)
-        _finish(_try(plan, engine, quiet=json_to == "-"), plan, engine, json_to)
+        _finish(_try(plan, engine), plan, engine, json_to)
 
 
 def _tab(config: Any) -> dict[str, Any]:
@@ -103,30 +103,28 @@ def _plan(engine: str, folder: Path, config: Any, *, web: int | None, **options:
         raise InputError(f"the engine {engine} is not installed ({error}); pip install 'desketch[{engine}]'") from None
 
 
-def _try(plan: Any, engine: str, *, quiet: bool) -> list[dict[str, Any]]:
+def _try(plan: Any, engine: str) -> list[dict[str, Any]]:
     from importlib import import_module
 
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
     from desketch.core.units import human_bytes
+    from desketch.run.status import progress_line
 
     starting = {"flower": "starting a SuperLink and its SuperNodes", "mqtt": "starting a broker and its clients"}
-    columns = (TextColumn("round"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.fields[state]}"))
-    with Progress(*columns, console=Console(stderr=True), disable=quiet) as progress:
-        bar = progress.add_task("", total=plan.config.rounds, state=starting[engine])
+    with progress_line() as tell:
+        tell(starting[engine])
 
         def on_row(row: dict[str, Any]) -> None:
             metric = primary(row)
             judged = f"{metric.title} {metric.show(row[metric.name])}, " if metric else ""
-            state = f"{judged}{row['bytes_up'] + row['bytes_down']} bytes, {row['seconds']:.1f} s"
+            state = f"{row['round']}/{plan.config.rounds} rounds: {judged}"
+            state += f"{row['bytes_up'] + row['bytes_down']} bytes, {row['seconds']:.1f} s"
             if "interface_up" in row:
                 state += f", {human_bytes(row['interface_up'] + row['interface_down'])} at the interface so far"
-            progress.update(bar, completed=row["round"], state=state)
+            tell(state)
 
         def on_page(url: str) -> None:
             typer.echo(f"open {url} in a browser on this machine: the tab is client {plan.tab.client}", err=True)
-            progress.update(bar, state="waiting for the tab")
+            tell("waiting for the tab")
 
         told = {"on_page": on_page} if engine == "mqtt" else {}
         try_out = import_module(f"desketch.integrations.{engine}.deploy").try_out

@@ -35,16 +35,16 @@ def join(
     Without --data its data are the share of the run's task that the settings deal to it.
     """
     from desketch.cli.document import emit
-    from desketch.cli.status import progress_line
     from desketch.core.units import human_bytes
     from desketch.run.signals import stop_on_signals
+    from desketch.run.status import progress_line
     from desketch.tasks.config import RunConfig
 
     address, client_of, join_configured = _engine(url, insecure)
     number = client_of(credentials, client)
     settings = RunConfig.load(config, model=model)
     folder = state or Path(f"client-{number}")
-    with stop_on_signals() as stop, progress_line(quiet=quiet or json_to == "-") as line:
+    with stop_on_signals() as stop, progress_line(quiet=quiet) as line:
         line(f"client {number} connects to {address.url}")
 
         def on_answer(told: dict[str, Any]) -> None:
@@ -61,7 +61,7 @@ def join(
             stop=lambda: stop.stop,
             on_answer=on_answer,
         )
-    emit(told, json_to, lambda: None if quiet else _show(told, folder))
+    emit(told, json_to, lambda: _show(told, folder), quiet=quiet)
     if stop.signal and not told["over"]:
         raise typer.Exit(128 + stop.signal)
 

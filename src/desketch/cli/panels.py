@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import click
 
 __all__ = ["arrange"]
@@ -20,10 +22,16 @@ _PANEL_OF = {f"--{name}": title for title, names in _PANELS.items() for name in 
 
 
 def arrange(command: click.Command) -> None:
-    """Give every option of the command, and of its subcommands, its heading; ranges are written once."""
+    """Give every option of the command, and of its subcommands, its heading; ranges are written once.
+
+    Arguments are given their help again: typer below 0.21 sets it before click from 8.4 on clears it.
+    """
     for inner in getattr(command, "commands", {}).values():
         arrange(inner)
+    said = inspect.signature(command.callback).parameters if command.callback else {}
     for option in command.params:
+        if isinstance(option, click.Argument) and option.name in said:
+            option.help = getattr(said[option.name].default, "help", None)
         panel = _PANEL_OF.get(option.opts[0])
         if panel and isinstance(option, click.Option) and getattr(option, "rich_help_panel", None) is None:
             option.rich_help_panel = panel  # type: ignore[attr-defined]

@@ -44,8 +44,8 @@ def serve(
 
     address, serve_over_mqtt = _engine(url, insecure)
     settings = RunConfig.load(config, clients=clients, rounds=rounds, task=task, model=model)
-    path, silent = run_path(settings, out), quiet or json_to == "-"
-    with stop_on_signals() as stop, Progress(settings.rounds, show=not silent) as bar:
+    path = run_path(settings, out)
+    with stop_on_signals() as stop, Progress(settings.rounds, show=not quiet) as bar:
         summary = serve_over_mqtt(
             address,
             settings,
@@ -55,7 +55,7 @@ def serve(
             seconds=round_timeout,
             observer=Observers(bar, stop),
         )
-    emit(summary, json_to, lambda: None if silent else show(summary, path))
+    emit(summary, json_to, lambda: show(summary, path), quiet=quiet)
     if stop.signal and summary["rounds"] < settings.rounds:
         typer.echo(
             f"{stop.signal.name} ended the run after round {summary['rounds']}; the same command goes on", err=True

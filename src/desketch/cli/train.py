@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from pathlib import Path
 from signal import Signals
@@ -102,22 +101,16 @@ def train(
         config = _config_of(Path(str(out)))
 
     from desketch.api.configured import run_path, train_run
+    from desketch.cli.document import emit
     from desketch.cli.train_show import show
     from desketch.tasks import RunConfig
 
     settings = RunConfig.load(config, **{name: value for name, value in given.items() if value is not None})
-    path, silent = run_path(settings, out), quiet or json_to == "-"
-    summary = train_run(settings, out=path, resume=resume, progress=not silent)
-    if not silent:
-        show(summary, path)
-    if json_to == "-":
-        typer.echo(json.dumps(summary))
-    elif json_to is not None:
-        from desketch.core.files import write_durably
-
-        write_durably(Path(json_to), (json.dumps(summary, indent=2) + "\n").encode())
+    path = run_path(settings, out)
+    summary = train_run(settings, out=path, resume=resume, progress=not quiet)
+    emit(summary, json_to, lambda: show(summary, path), quiet=quiet)
     if summary["stopped_by"] == "interrupt":
-        if silent:
+        if quiet or json_to == "-":
             ended = f"{summary['signal']} ended the run after round {summary['rounds']}"
             typer.echo(f"{ended}; go on with: desketch train --resume --out {path}", err=True)
         raise typer.Exit(128 + Signals[summary["signal"]])

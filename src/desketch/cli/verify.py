@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from desketch.cli.document import emit
-from desketch.cli.status import progress_line
+from desketch.run.status import progress_line
 
 if TYPE_CHECKING:
     from desketch.verify.rows import Row

@@ -9,6 +9,7 @@ or ``reference`` (``DESKETCH_PURE=1``, which leaves the kernels out of a build, 
 from __future__ import annotations
 
 import os
+import warnings
 from binascii import crc_hqx
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
@@ -21,11 +22,23 @@ import numpy.typing as npt
 
 from desketch.errors import SketchError
 
-try:
-    _kernels: Any = import_module("desketch._kernels")
-    _failure = ""
-except ImportError as error:
-    _kernels, _failure = None, str(error)
+_CALLED = ("Plan", "crc16", "decode", "isas", "long_result", "rotate", "variable")
+_STALE = "the extension was built from an older source; install desketch again"
+
+
+def _load() -> tuple[Any, str]:
+    """The extension, or nothing and why; one that lacks what is called here would fail later, and worse."""
+    try:
+        found = import_module("desketch._kernels")
+    except ImportError as error:
+        return None, str(error)
+    if all(hasattr(found, name) for name in _CALLED):
+        return found, ""
+    warnings.warn(f"the slower reference path is used: {_STALE}", stacklevel=2)
+    return None, _STALE
+
+
+_kernels, _failure = _load()
 _ISAS: tuple[str, ...] = tuple(_kernels.isas()) if _kernels else ()
 _variable: Callable[[str], str | None] = _kernels.variable if _kernels else os.environ.get
 
@@ -63,6 +76,8 @@ def absence() -> str:
     """Why the extension is not there; empty if it is."""
     if _kernels is not None:
         return ""
+    if _failure == _STALE:
+        return _STALE
     if _REASON.is_file():
         return f"{_REASON.read_text(encoding='utf-8').strip()} when desketch was installed"
     if any(_REASON.parent.glob("_kernels*.so")) or any(_REASON.parent.glob("_kernels*.pyd")):

@@ -59,7 +59,7 @@ class WholeRun(Average):
 
     def add(self, w: Tensor) -> None:
         """Add w^t to the sum."""
-        self._sum = w.double() if self._sum is None else self._sum.add_(w)
+        self._sum = w.to(torch.float64, copy=True) if self._sum is None else self._sum.add_(w)
         self._n += 1
 
     def of(self, w: Tensor) -> Tensor:
@@ -79,8 +79,7 @@ class LocalIterates(Average):
     """The convex theorem's w-bar; rounds in which nobody took a step do not count."""
 
     def __init__(self) -> None:
-        self._sum: Tensor | None = None
-        self._n = 0
+        self._closed = WholeRun()
         self._round: Tensor | None = None
         self._weight = 0.0
 
@@ -95,22 +94,20 @@ class LocalIterates(Average):
         """Close round t: every round counts alike."""
         if self._round is None:
             return
-        mean = self._round / self._weight
-        self._sum = mean if self._sum is None else self._sum.add_(mean)
-        self._n += 1
+        self._closed.add(self._round / self._weight)
         self._round, self._weight = None, 0.0
 
     def of(self, w: Tensor) -> Tensor:
         """w-bar."""
-        return w if self._sum is None else (self._sum / self._n).to(w.dtype)
+        return self._closed.of(w)
 
     def state_dict(self) -> dict[str, Any]:
         """Sum and count of the closed rounds."""
-        return {"sum": self._sum, "n": self._n}
+        return self._closed.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from `state_dict`."""
-        self._sum, self._n = state["sum"], int(state["n"])
+        self._closed.load_state_dict(state)
 
 
 class LastRounds(Average):

@@ -65,8 +65,9 @@ class Budget:
 class BudgetKeeper:
     """Holds the ledger of a run and refuses the release that would exceed the budget, before it is made.
 
+    >>> from desketch.privacy.events import Gaussian, PoissonSampled
     >>> keeper = BudgetKeeper(Ledger("client"), Budget(4.0, 1e-5))
-    >>> keeper.charge(PoissonSampled(0.1, Gaussian(1.0)))          # then release; a BudgetError means: do not
+    >>> keeper.charge(PoissonSampled(0.1, Gaussian(1.0)))  # then release; a BudgetError means: do not
     """
 
     def __init__(self, ledger: Ledger, budget: Budget | None = None) -> None:

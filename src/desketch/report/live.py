@@ -51,7 +51,9 @@ class LiveReport(ThreadingHTTPServer):
         try:
             found = _MAIN.search(render_report(self.folder))
         except RunError as error:
-            return f"<h1>waiting for the first round</h1><p>{escape(str(error))}</p>"
+            begun = (self.folder / "metrics.jsonl").is_file()
+            why = str(error) if begun else f"No round has ended in {self.folder} yet; this page shows it when one has."
+            return f"<h1>waiting for the first round</h1><p>{escape(why)}</p>"
         return found[1] if found else ""
 
     def page(self) -> str:

@@ -45,7 +45,8 @@ def _title(run: RunRecord) -> str:
 
 def _subtitle(run: RunRecord) -> str:
     config = run.config
-    size = f"b = {config['b']}" if config.get("b") else f"d/b = {config.get('compression', '?')}"
+    ratio = str(config.get("compression", "?")).removesuffix(".0")
+    size = f"b = {config['b']}" if config.get("b") else f"d/b = {ratio}"
     up = config.get("codec", "?")
     wire = f"{config.get('family', '?')} {size}, {up} up, {config.get('codec_down') or up} down"
     split = f"{config['partition']}, " if config.get("partition") else ""

@@ -1,4 +1,4 @@
-"""A progress bar of rounds with the latest metrics and the bytes on the wire, on the standard error."""
+"""Rounds with the latest metrics and the bytes on the wire, on the standard error: a bar, or lines in a pipe."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from rich.console import Console
 from desketch.core.metrics import Metric
 from desketch.core.units import human_bytes
 from desketch.fed.rounds import Observer, RoundRecord
+from desketch.run.status import Log, remaining
 
 __all__ = ["Progress", "refusals"]
 
@@ -35,7 +36,10 @@ class Progress(Observer):
             rich_progress.TimeRemainingColumn(),
         )
         shown = sys.stderr.isatty() if show is None else show
-        self._bar = rich_progress.Progress(*columns, console=Console(stderr=True), disable=not shown)
+        console = Console(stderr=True)
+        self._bar = rich_progress.Progress(*columns, console=console, disable=not (shown and console.is_terminal))
+        self._log = Log() if shown and not console.is_terminal else None
+        self._rounds, self._before = rounds, done
         self._line = self._bar.add_task("", total=rounds, completed=done, metrics="", sent="")
         self._sent, self._metric = 0, metric
 
@@ -55,6 +59,11 @@ class Progress(Observer):
         if record.metrics:
             fields["metrics"] = self._words(record.metrics)
         self._bar.update(self._line, completed=record.round, **fields)
+        if self._log is not None:
+            told = self._bar.tasks[self._line].fields
+            words = ", ".join(filter(None, (f"round {record.round}/{self._rounds}", told["metrics"], told["sent"])))
+            left = remaining(record.round - self._before, self._rounds - self._before, self._log.seconds)
+            self._log.line(words + left, last=record.round == self._rounds)
         for line in refusals(record.refused):
             self._bar.console.print(f"round {record.round}: {line}", highlight=False)
         if record.void:
