@@ -33,3 +33,11 @@ def test_a_table_knows_its_clients_only():
     assert (len(table), list(table), table[2]) == (3, [0, 1, 2], 2.0)
     assert table.get(3, -1.0) == -1.0
     assert table.get(-1, -1.0) == -1.0
+
+
+def test_a_number_is_computed_once_and_never_if_it_was_noted():
+    asked = []
+    table = OnDemandTable(10**9, lambda c: asked.append(c) or 2.0 + c)
+    table.note(7, 5.0)
+    assert [table[7], table[3], table[3]] == [5.0, 5.0, 5.0]
+    assert asked == [3]

@@ -53,8 +53,51 @@ def test_the_reference_runs_over_the_last_rounds() -> None:
     grown = [judge(aggregator, 1000 * UNITS) for _ in range(40)]
     assert grown[0].void is not None
     assert set(grown[0].refused) == set(range(6))
+    assert grown[3].void is not None  # it follows what passed, not what was sent
     assert grown[-1].limited == {}
     assert grown[-1].participants == tuple(range(6))
+
+
+def _norms(*lengths: float) -> torch.Tensor:
+    return torch.diag(torch.tensor(lengths))
+
+
+def test_honest_norms_that_span_magnitudes_are_heard() -> None:
+    """Most clients have nothing left to learn: the lower half says how far the upper half may reach."""
+    rows = _norms(0.1, 0.4, 0.4, 0.5, 1.0, 1.5, 4.0, 7.0, 30.0, 40.0)
+    told = judge(Aggregator(parse_rule(None)), rows)  # median 1, lower quartile 0.4: r = 2.5
+    assert told.refused == {9: "norm: got 40, an update has at most 39.1"}
+    assert told.limited == {7: "norm 7 bounded at 6.25", 8: "norm 30 bounded at 6.25"}
+    even = _norms(*[0.9, 1.0] * 4, 4.0, 10.0)  # a narrow lower half leaves the bounds where they were
+    told = judge(Aggregator(parse_rule(None)), even)
+    assert (set(told.refused), set(told.limited)) == ({9}, {8})
+
+
+@pytest.mark.parametrize("whisperers", [0, 1, 4])
+def test_one_who_shouts_is_refused_though_less_than_a_quarter_whisper_for_it(whisperers: int) -> None:
+    rows = _norms(*[1e-30] * whisperers, *[1.0] * (19 - whisperers), 100.0)
+    assert set(judge(Aggregator(parse_rule(None)), rows).refused) == {19}
+
+
+def test_a_quarter_who_whisper_gain_a_bounded_say_for_one() -> None:
+    rows = _norms(*[1e-30] * 5, *[1.0] * 14, 600.0)
+    told = judge(Aggregator(parse_rule(None)), rows)
+    assert told.limited == {19: "norm 600 bounded at 25"}
+    rows[19] *= 1.1
+    assert set(judge(Aggregator(parse_rule(None)), rows).refused) == {19}
+
+
+def test_the_spread_runs_over_the_last_rounds_and_few_have_none() -> None:
+    wide = _norms(*[0.25] * 3, *[0.5] * 5, 5.0, 5.0)
+    aggregator = Aggregator(parse_rule(None))
+    for _ in range(WINDOW):
+        assert judge(aggregator, 0.5 * torch.eye(10)).limited == {}
+    refused = [set(judge(aggregator, wide).refused) for _ in range(WINDOW + 1)]  # r = 2^(k/5) in the k-th
+    assert refused == [{8, 9}] * WINDOW + [set()]
+    again = Aggregator(parse_rule(None))
+    again.load_state_dict(aggregator.state_dict())
+    assert judge(again, wide).refused == {}
+    assert set(judge(Aggregator(parse_rule(None)), _norms(*[0.25] * 2, *[0.5] * 4, 5.0)).refused) == {6}
 
 
 def test_zeros_do_not_drag_the_reference_down() -> None:

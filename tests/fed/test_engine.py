@@ -65,6 +65,32 @@ def test_chunks_do_not_change_the_result(monkeypatch: pytest.MonkeyPatch, blobs:
     torch.testing.assert_close(MlpEngine(model).updates(w, cohort, work, t=1), whole, rtol=1e-5, atol=1e-7)
 
 
+def test_rows_taken_for_several_steps_at_once_are_those_of_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    clients = [ClientData(c, torch.randn(9, 2, 3), torch.arange(9)) for c in range(3)]
+    index = torch.randint(9, (3, 7, 4))
+    for limit in (1, 3 * 4 * 6 * 4 * 2, 1 << 20):  # one step, two, all
+        monkeypatch.setattr(engine, "BATCH_BYTES", limit)
+        steps = list(engine.batches(clients, index))
+        assert len(steps) == 7
+        for k, (x, y) in enumerate(steps):
+            assert torch.equal(x, torch.stack([data.x[i] for data, i in zip(clients, index[:, k], strict=True)]))
+            assert torch.equal(y, index[:, k])
+    odd = ClientData(3, torch.randn(9, 2, 4), torch.arange(9))
+    with pytest.raises(InputError, match=r"client 3 has examples \(2, 4\) torch.float32, client 0 \(2, 3\)"):
+        next(engine.batches([*clients, odd], torch.zeros(4, 1, 2, dtype=torch.long)))
+
+
+def test_a_chunk_holds_weights_and_batches_of_its_clients_within_the_bound(
+    monkeypatch: pytest.MonkeyPatch, blobs: Any
+) -> None:
+    model, cohort = _perceptron(), blobs(7)
+    own = MlpEngine.copies * 4 * (model.d + 8 * 12)
+    for clients in (1, 3):
+        monkeypatch.setattr(engine, "CHUNK_BYTES", clients * own)
+        sizes = [len(p) for p, _ in MlpEngine(model).chunks(model.flatten(), cohort, LocalWork(batch=8), t=1)]
+        assert sizes == ([1] * 7 if clients == 1 else [3, 3, 1])
+
+
 def test_the_loop_takes_what_cannot_be_mapped(blobs: Any) -> None:
     data = blobs(2)
     sample = data[0].x[:2], data[0].y[:2]

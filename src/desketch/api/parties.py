@@ -192,9 +192,8 @@ class Parties:
         if not self.batched:
             made = OnDemand(len(self.clients), lambda place: self._one(place, self.clients[place]))
             return list(made) if at_once else made
-        data: Sequence[ClientData] = OnDemand(
-            len(self.clients), lambda place: self._tensors(place, self.clients[place])
-        )
+        self._weights = OnDemandTable(len(self.clients), lambda place: self._data(place).weight)
+        data: Sequence[ClientData] = OnDemand(len(self.clients), self._data)
         data = list(data) if at_once else data
         sample = data[0].x[:2], data[0].y[:2]
         self._try(sample)
@@ -213,11 +212,17 @@ class Parties:
     def _sizes(self) -> Mapping[int, float]:
         """The weights that are known before anybody trains; what a user's own loop returns is a claim."""
         if self.batched and not isinstance(self.clients, list | tuple):
-            return OnDemandTable(len(self.clients), lambda place: self._tensors(place, self.clients[place]).weight)
+            return self._weights
         if not isinstance(self.clients, list | tuple):
             return {}
         known = {participant.client: getattr(participant, "weight", None) for participant in self.participants}
         return {client: float(weight) for client, weight in known.items() if weight is not None}
+
+    def _data(self, place: int) -> ClientData:
+        """A client, made; its weight is noted, or it would be made again for that alone."""
+        data = self._tensors(place, self.clients[place])
+        self._weights.note(place, data.weight)
+        return data
 
     def _tensors(self, place: int, client: Client | Participant) -> ClientData:
         device = self.device

@@ -197,7 +197,7 @@ def checkpoint(bed: Bed, repeats: int) -> dict[str, Any]:
     run(federation, rounds=2)
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        for _ in range(max(3, repeats // 2)):
+        for _ in range(max(3, repeats)):
             begun = perf_counter()
             save_checkpoint(Path(folder), federation.state_dict(), t=federation.t)
             between = perf_counter()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from typing import Any, TypeVar, overload
+
+import numpy as np
 
 __all__ = ["OnDemand", "OnDemandTable", "looked_at"]
 
@@ -36,10 +37,15 @@ class OnDemand(Sequence[T]):
 
 
 class OnDemandTable(Mapping[int, float]):
-    """``value(c)`` by c = 0..n-1, computed when it is asked for; those of the last cohorts are remembered."""
+    """Positive numbers ``value(c)`` by c = 0..n-1, computed when first asked for unless they were noted before."""
 
     def __init__(self, n: int, value: Callable[[int], float]) -> None:
-        self._n, self._value = n, lru_cache(1 << 13)(value)
+        self._n, self._value = n, value
+        self._known = np.zeros(n)  # 0: not yet; memory that is never touched is never taken
+
+    def note(self, c: int, value: float) -> None:
+        """Remember a number that was come by in another way."""
+        self._known[c] = value
 
     def __len__(self) -> int:
         return self._n
@@ -50,7 +56,9 @@ class OnDemandTable(Mapping[int, float]):
     def __getitem__(self, c: int) -> float:
         if not 0 <= c < self._n:
             raise KeyError(c)
-        return self._value(c)
+        if not self._known[c]:
+            self.note(c, self._value(c))
+        return float(self._known[c])
 
 
 def looked_at(sequence: Sequence[T]) -> Sequence[T]:

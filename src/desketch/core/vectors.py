@@ -15,16 +15,21 @@ from torch import Tensor
 
 from desketch.core import compiled
 
-__all__ = ["BLOCK", "blocks", "dot", "empty_rows", "largest", "lengths", "norm"]
+__all__ = ["BLOCK", "blocks", "dot", "empty", "empty_rows", "largest", "lengths", "norm"]
 
 BLOCK = 1 << 16  # numbers
 
 
-def empty_rows(n: int, like: Tensor) -> Tensor:
-    """An uninitialised (n, d) for vectors like this one; long ones in memory that an earlier one has left."""
+def empty(shape: tuple[int, ...], like: Tensor) -> Tensor:
+    """An uninitialised tensor of this one's kind; a long one in memory that an earlier one has left."""
     if like.is_cpu and like.dtype is torch.float32 and compiled.available():
-        return torch.from_numpy(compiled.empty((n, like.numel()), np.float32))
-    return like.new_empty(n, like.numel())
+        return torch.from_numpy(compiled.empty(shape, np.float32))
+    return like.new_empty(shape)
+
+
+def empty_rows(n: int, like: Tensor) -> Tensor:
+    """An uninitialised (n, d) for vectors like this one."""
+    return empty((n, like.numel()), like)
 
 
 def blocks(*vectors: Tensor) -> Iterator[tuple[Tensor, ...]]:

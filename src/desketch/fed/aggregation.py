@@ -2,13 +2,19 @@
 
     refer     ref_t = med(m_{t-4}, ..., m_{t-1}, med_i |s_i|), med the lower median over norms above 0 and m_t the
               median of the norms that round t let pass
-    refuse    a row longer than 3 factor ref_t, or than 10^12 (no update of any model): its sender is named
-    bound     a longer row than factor ref_t is scaled to that
+    spread    r_t, the geometric mean over the same rounds of the median norm by the lower quartile, 1 to 5
+    refuse    a row longer than max(3 factor, r_t^4) ref_t, or than 10^12 (no update of any model): its sender is named
+    bound     a longer row than max(factor, r_t^2) ref_t is scaled to that
     cap       a weight is at most the agreed size of the client; without one, at most 5 times the median claim
     combine   the rule (`fed/robust.py`)
 
+Norms of honest clients with a handful of examples each span orders of magnitude: most have nothing left to learn, and
+those that have are the ones to listen to.  r^4 is Tukey's fence on logarithms, a quartile plus 1.5 times the distance
+of the quartiles, with the upper half of the norms as the mirror of the lower: liars who shout do not move that one, and
+what a quarter of the clients could gain by whispering for another ends at r = 5.
+
 Everything is a function of the frames the server received, in their order of rounds, so a run can be replayed and
-resumed: the window is the only state.  A row within its bound and a weight within its cap keep every bit.
+resumed: the windows are the only state.  A row within its bound and a weight within its cap keep every bit.
 """
 
 from __future__ import annotations
@@ -17,6 +23,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
+from statistics import geometric_mean
 from typing import Any
 
 import torch
@@ -32,6 +39,9 @@ LARGEST = 1e12
 WINDOW = 4
 CLAIM = 5.0
 REFUSE = 3.0
+WIDEST = 5.0
+QUARTILE_OF = 8
+"""The fewest norms with a spread: the ⌊n/4⌋-th smallest of fewer is the smallest, one client's choice."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +63,7 @@ class Aggregator:
     def __init__(self, rule: Rule, *, sizes: Mapping[int, float] | None = None) -> None:
         self.rule, self.sizes = rule, sizes or {}
         self._window: deque[float] = deque(maxlen=WINDOW)
+        self._spreads: deque[float] = deque(maxlen=WINDOW)
 
     def judge(self, senders: Sequence[int], rows: Rows, weights: Tensor, *, found: int = 0) -> Judgement:
         """Rows (n, b) and claimed weights (n,), in the order of ``senders``, to one row of float32.
@@ -93,10 +104,13 @@ class Aggregator:
         counted = norms[(norms > 0) & (norms <= LARGEST)]
         if factor is None or not len(counted):
             return inf, LARGEST
-        recent = [*self._window, lower_median(counted)]
-        reference = lower_median(torch.tensor(recent, dtype=torch.float64))
-        self._window.append(lower_median(counted.clamp(max=factor * reference)))
-        return factor * reference, min(REFUSE * factor * reference, LARGEST)
+        median, spread = lower_median(counted), _spread(counted)
+        reference = lower_median(torch.tensor([*self._window, median], dtype=torch.float64))
+        r = geometric_mean([*self._spreads, spread])
+        bound = max(factor, r**2) * reference
+        self._window.append(lower_median(counted.clamp(max=bound)))
+        self._spreads.append(spread)
+        return bound, min(max(REFUSE * factor, r**4) * reference, LARGEST)
 
     def _cap(self, who: Sequence[int], weights: Tensor, limited: dict[int, list[str]]) -> Tensor:
         agreed = torch.tensor([self.sizes.get(client, inf) for client in who]).double()  # float32, as weights travel
@@ -109,13 +123,21 @@ class Aggregator:
         return capped
 
     def state_dict(self) -> dict[str, Any]:
-        """The medians of the last rounds."""
-        return {"norms": list(self._window)}
+        """The medians and spreads of the last rounds."""
+        return {"norms": list(self._window), "spreads": list(self._spreads)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from `state_dict`; a run that was begun without a rule has no window yet."""
-        self._window.clear()
-        self._window.extend(float(norm) for norm in state.get("norms", ()))
+        for window, name in ((self._window, "norms"), (self._spreads, "spreads")):
+            window.clear()
+            window.extend(float(number) for number in state.get(name, ()))
+
+
+def _spread(norms: Tensor) -> float:
+    """The median over the lower quartile, within bounds; 1 of few."""
+    if len(norms) < QUARTILE_OF:
+        return 1.0
+    return min(WIDEST, lower_median(norms) / float(norms.kthvalue(len(norms) // 4).values))
 
 
 def _told(limited: Mapping[int, Sequence[str]]) -> dict[int, str]:

@@ -159,7 +159,8 @@ class SketchChannel(Channel):
         rows = sketches if along is None else torch.cat([sketches, sketches.new_tensor(along)[:, None]], dim=1)
         if self.mechanism:  # the number along the last step is one more row of the sketch, and clipped with it
             rows, weights = self.mechanism.guard(rows), [1.0] * len(clients)
-        rounding = [self.key.fold_in("rounding", client, t) for client in clients]
+        key = self.key.fold_in("rounding")
+        rounding = [key.fold_in(client, t) for client in clients]
         values, extra = rows[:, : self.b], rows[:, self.b :]
         return wire.encode_batch(
             values,

@@ -16,12 +16,15 @@ import torch
 from torch import Tensor
 
 from desketch.core.flat import FlatModel
-from desketch.fed.local import ClientData, LocalWork, Visit, batch_indices, local_update
+from desketch.core.vectors import empty
+from desketch.errors import InputError
+from desketch.fed.local import ClientData, LocalWork, Visit, cohort_indices, local_update
 from desketch.fed.mechanism import StepMechanism
 
 __all__ = ["Engine", "LoopEngine", "VmapEngine"]
 
 CHUNK_BYTES = 64 << 20
+BATCH_BYTES = 64 << 20
 
 
 class Engine(ABC):
@@ -68,22 +71,24 @@ class BatchedEngine(Engine):
         self, w: Tensor, cohort: Sequence[ClientData], work: LocalWork, *, t: int
     ) -> Iterator[tuple[list[int], Tensor]]:
         """As many clients at a time as `train` takes."""
-        indices = [batch_indices(work, t=t, client=data.client, examples=len(data.y)) for data in cohort]
-        for rows in self._chunks(indices):
+        who, examples = [data.client for data in cohort], [len(data.y) for data in cohort]
+        indices = cohort_indices(work, t=t, clients=who, examples=examples)
+        for rows in self._chunks(cohort, indices):
             yield rows, self.train(w, [cohort[i] for i in rows], torch.stack([indices[i] for i in rows]), work.eta)
 
     @abstractmethod
     def train(self, w: Tensor, clients: Sequence[ClientData], index: Tensor, eta: float) -> Tensor:
         """Δw (n, d) of n clients on the examples ``index (n, K, B)`` of each."""
 
-    def _chunks(self, indices: Sequence[Tensor]) -> Iterator[list[int]]:
-        size = max(1, CHUNK_BYTES // (4 * self.model.d * self.copies))
+    def _chunks(self, cohort: Sequence[ClientData], indices: Sequence[Tensor]) -> Iterator[list[int]]:
         order = sorted(range(len(indices)), key=lambda i: indices[i].shape)
-        for _, group in groupby(order, key=lambda i: indices[i].shape):
+        for (_, B), group in groupby(order, key=lambda i: indices[i].shape):
             same = list(group)
+            own = 4 * self.model.d + B * _row_bytes(cohort[same[0]])
+            size = max(1, CHUNK_BYTES // (self.copies * own))
             yield from (same[i : i + size] for i in range(0, len(same), size))
 
-    copies = 4  # of w per client while training
+    copies = 4  # of w and of a batch per client while training
 
 
 class VmapEngine(BatchedEngine):
@@ -93,13 +98,36 @@ class VmapEngine(BatchedEngine):
         """K mapped gradient steps."""
         gradient = torch.func.vmap(torch.func.grad(self.model.loss))
         u = w.repeat(len(clients), 1)
-        for step in index.unbind(1):
-            u -= eta * gradient(u, *gather(clients, step))
+        for x, y in batches(clients, index):
+            u -= eta * gradient(u, x, y)
         return u.sub_(w)
 
 
-def gather(clients: Sequence[ClientData], index: Tensor) -> tuple[Tensor, Tensor]:
-    """The batches (n, B, ...) that ``index (n, B)`` picks from each client's data."""
-    xs = torch.stack([data.x[i] for data, i in zip(clients, index, strict=True)])
-    ys = torch.stack([data.y[i] for data, i in zip(clients, index, strict=True)])
-    return xs, ys
+def batches(clients: Sequence[ClientData], index: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """The batches (n, B, ...) that ``index (n, K, B)`` picks from each client's data, step by step.
+
+    A call for each client costs more than the rows that it copies, so the rows of several steps are taken at once.
+    """
+    n, _, B = index.shape
+    together = max(1, BATCH_BYTES // (n * B * _row_bytes(clients[0])))
+    for steps in torch.split(index, together, dim=1):
+        xs, ys = (_rows(clients, [getattr(data, name) for data in clients], steps) for name in ("x", "y"))
+        yield from zip(xs.unbind(1), ys.unbind(1), strict=True)
+
+
+def _row_bytes(data: ClientData) -> int:
+    return max(1, data.x[:1].nbytes)
+
+
+def _rows(clients: Sequence[ClientData], own: Sequence[Tensor], index: Tensor) -> Tensor:
+    """(n, k, B, ...): the rows of each client's own tensor that ``index (n, k, B)`` names."""
+    like, flat = own[0], index.to(own[0].device).flatten(1)
+    out = empty((*flat.shape, *like.shape[1:]), like)
+    for data, tensor, rows, room in zip(clients, own, flat.unbind(0), out.unbind(0), strict=True):
+        if tensor.shape[1:] != like.shape[1:] or tensor.dtype != like.dtype:
+            raise InputError(
+                f"client {data.client} has examples {tuple(tensor.shape[1:])} {tensor.dtype}, client "
+                f"{clients[0].client} {tuple(like.shape[1:])} {like.dtype}; all must be alike"
+            )
+        torch.index_select(tensor, 0, rows, out=room)
+    return out.view(*index.shape, *like.shape[1:])

@@ -5,10 +5,11 @@ u^{t,k} = u^{t,k-1} - eta_local ∇f_c(u^{t,k-1}),  k = 1..K;      Δ_c(t) = u^{
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -16,7 +17,7 @@ from desketch.core.flat import FlatModel
 from desketch.errors import InputError
 from desketch.fed.mechanism import StepMechanism
 
-__all__ = ["ClientData", "LocalWork", "Visit", "batch_indices", "local_update", "stream"]
+__all__ = ["ClientData", "LocalWork", "Visit", "batch_indices", "cohort_indices", "local_update", "stream"]
 
 Visit = Callable[[Tensor, float], None]  # a local iterate, and its client's weight
 
@@ -58,18 +59,34 @@ def stream(seed: int, *, t: int, client: int) -> np.random.Generator:
 
     So nobody's batches depend on who else takes part, and a resumed run draws what the interrupted one would have.
     """
-    return np.random.Generator(np.random.Philox(key=[seed, client << 32 | t]))
+    return np.random.Generator(np.random.Philox(key=[seed, _place(t, client)]))
+
+
+def _place(t: int, client: int) -> int:
+    return client << 32 | t
 
 
 def batch_indices(work: LocalWork, *, t: int, client: int, examples: int) -> Tensor:
     """The (K, B) examples of a client's local steps: shuffled epochs, from the client's own stream."""
+    (index,) = cohort_indices(work, t=t, clients=[client], examples=[examples])
+    return index
+
+
+def cohort_indices(work: LocalWork, *, t: int, clients: Sequence[int], examples: Sequence[int]) -> list[Tensor]:
+    """`batch_indices` of each client; one generator takes the key of one stream after the other."""
     if work.batch is None:
-        return torch.arange(examples).expand(work.steps, examples)
-    B = min(work.batch, examples)
-    rng = stream(work.seed, t=t, client=client)
-    epochs = -(-work.steps * B // examples)
-    order = np.concatenate([rng.permutation(examples) for _ in range(epochs)])
-    return torch.from_numpy(order[: work.steps * B].reshape(work.steps, B))
+        return [torch.arange(n).expand(work.steps, n) for n in examples]
+    rng = stream(work.seed, t=t, client=0)
+    fresh = rng.bit_generator.state
+    key: npt.NDArray[np.uint64] = fresh["state"]["key"]
+    indices = []
+    for client, n in zip(clients, examples, strict=True):
+        key[1] = _place(t, client)
+        rng.bit_generator.state = fresh
+        B = min(work.batch, n)
+        order = np.concatenate([rng.permutation(n) for _ in range(-(-work.steps * B // n))])
+        indices.append(torch.from_numpy(order[: work.steps * B].reshape(work.steps, B)))
+    return indices
 
 
 def local_update(

@@ -18,7 +18,7 @@ from torch.nn.functional import cross_entropy
 
 from desketch.core.flat import FlatModel
 from desketch.core.vectors import empty_rows
-from desketch.fed.engine import BatchedEngine, gather
+from desketch.fed.engine import BatchedEngine, batches
 from desketch.fed.local import ClientData
 
 __all__ = ["MlpEngine", "is_mlp"]
@@ -59,7 +59,7 @@ def is_mlp(model: FlatModel) -> bool:
 class MlpEngine(BatchedEngine):
     """Hand-written back-propagation for `is_mlp` modules (softmax regression has no hidden layer)."""
 
-    copies = 16  # chunks of about 20 clients at d = 50k: their weights stay in the last cache
+    copies = 24  # chunks of under 3 MB: the clients' weights and batches stay in the last cache
 
     def __init__(self, model: FlatModel) -> None:
         super().__init__(model)
@@ -72,8 +72,7 @@ class MlpEngine(BatchedEngine):
         u = empty_rows(len(clients), w).copy_(w)
         views = self.model.unflatten(u)
         layers = [(views[f"{name}.weight"], views.get(f"{name}.bias")) for name in self._linear]
-        for step in index.unbind(1):
-            x, y = gather(clients, step)
+        for x, y in batches(clients, index):
             self._step(layers, x.flatten(2), y, eta)
         return u.sub_(w)
 

@@ -1,7 +1,8 @@
 """What a ledger is worth: epsilon at a given delta, by privacy loss distributions, Rényi DP, or the paper's theorems.
 
 ``pld`` is the default and the tight one: the numerically composed privacy loss distribution of Poisson-subsampled
-Gaussians (Koskela, Jälkö, Honkela 2020; Doroshenko et al. 2022), rounded pessimistically.  ``rdp`` is the independent
+Gaussians (Koskela, Jälkö, Honkela 2020; Doroshenko et al. 2022), rounded pessimistically; that of one release under
+add-remove comes from `gaussian_loss`.  ``rdp`` is the independent
 cross-check (Mironov 2017).  Both run on dp-accounting, imported only when asked.  ``paper-nested``, ``paper-flat`` and
 ``paper-subsampled`` are `paper_bounds`.
 
@@ -22,6 +23,7 @@ from typing import Any
 from desketch.errors import InputError, PrivacyError
 from desketch.privacy import paper_bounds
 from desketch.privacy.events import Event, Gaussian, Ledger, LocalSteps, PoissonSampled, Repeated, check_delta
+from desketch.privacy.gaussian_loss import add_remove_loss
 
 __all__ = ["METHODS", "PAPER_METHODS", "PLD_INTERVAL", "epsilon"]
 
@@ -146,12 +148,14 @@ def _pld(profile: Profile, adjacency: str, delta: float) -> float:
 @lru_cache(maxsize=16)
 def _loss_of_one(q: float, z: float, adjacency: str, interval: float) -> Any:
     """The loss distribution of one release; dp-accounting doubles the sensitivity under replace-one by itself."""
+    if adjacency == "add-remove":
+        return add_remove_loss(q, z, interval)
     from dp_accounting import NeighboringRelation
     from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 
-    adjacent = {"add-remove": NeighboringRelation.ADD_OR_REMOVE_ONE, "replace-one": NeighboringRelation.REPLACE_ONE}
+    replaced = NeighboringRelation.REPLACE_ONE
     return from_gaussian_mechanism(
-        z, value_discretization_interval=interval, sampling_prob=q, neighboring_relation=adjacent[adjacency]
+        z, value_discretization_interval=interval, sampling_prob=q, neighboring_relation=replaced
     )
 
 
