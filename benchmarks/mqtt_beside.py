@@ -8,14 +8,11 @@ an hour: its rounds are alike, and what all of them would take is left to whoeve
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 from typing import Any
 
 from mqtt_links import CELLS, LINK, results, write
-from netbed import missing
-from thin_wire import ROOT, cell, switch_pieces
+from thin_wire import arguments, cell, switch_pieces
 
 # method of thin_wire.py -> the most rounds of it
 METHODS: dict[str, dict[str, Any]] = {
@@ -27,21 +24,12 @@ METHODS: dict[str, dict[str, Any]] = {
 
 def main() -> None:
     """Fill the missing methods."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", required=True, help="Fashion-MNIST as idx:FOLDER")
-    parser.add_argument("--methods", nargs="*", default=list(METHODS), choices=list(METHODS))
-    parser.add_argument("--limit", type=float, default=3600.0, help="seconds after which a method is stopped")
-    args = parser.parse_args()
-    if reason := missing():
-        print(f"skipped: {reason}")
-        return
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    switch_pieces(on=True)
-    for method in args.methods:
+    args = arguments(__doc__, METHODS, limit=3600.0)
+    for method in args.methods if args else ():
         if method in results().get("beside", {}):
             continue
+        switch_pieces(on=True)
         outcome = cell(method, "100 kbit/s", args.data, args.limit, settings=METHODS[method], link=LINK)
-        outcome["load"] = [round(number, 1) for number in os.getloadavg()]
         document = results()
         document.setdefault("beside", {})[method] = outcome
         write(document)

@@ -33,8 +33,9 @@ from desketch.integrations.processes import Processes, free_port
 from desketch.session.agreement import Agreement
 from desketch.session.identity import Identities
 from desketch.session.protocol import Reply, State
+from desketch.session.report import RoundReport
 from desketch.session.rounds import Rounds
-from desketch.session.server import Outcome, RoundReport, ServerSession
+from desketch.session.server import Outcome, ServerSession
 from desketch.session.short import pack_reply
 from desketch.wire import Wire
 

@@ -20,8 +20,9 @@ import os
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,8 @@ def cell(
         config = RunConfig(task=data, out=str(folder / "server"), **{**SETTINGS, **METHODS[method], **(settings or {})})
         write_app(folder / "project", method, config)
         with deployed(folder, hosts) as deployment:
-            return follow(deployment, hosts[0], folder / "server" / "metrics.jsonl", config, method, limit)
+            outcome = follow(deployment, hosts[0], folder / "server" / "metrics.jsonl", config, method, limit)
+            return outcome | {"load": [round(number, 1) for number in os.getloadavg()]}
 
 
 @contextmanager
@@ -189,29 +191,35 @@ def results() -> Iterator[dict[str, Any]]:
         write_durably(RESULTS, (json.dumps(document, indent=1) + "\n").encode())
 
 
-def main() -> None:
-    """Fill the missing cells."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def arguments(about: str, methods: Iterable[str], *, limit: float, rates: bool = False) -> argparse.Namespace | None:
+    """What to fill; None where there can be no bed. Processes that are started afterwards find the FedAvg app."""
+    parser = argparse.ArgumentParser(description=about.splitlines()[0])
     parser.add_argument("--data", required=True, help="Fashion-MNIST as idx:FOLDER")
-    parser.add_argument("--rates", nargs="*", default=list(RATES), choices=list(RATES))
-    parser.add_argument("--methods", nargs="*", default=list(METHODS), choices=list(METHODS))
-    parser.add_argument("--limit", type=float, default=7200.0, help="seconds after which a cell is stopped")
+    if rates:
+        parser.add_argument("--rates", nargs="*", default=list(RATES), choices=list(RATES))
+    parser.add_argument("--methods", nargs="*", default=list(methods), choices=list(methods))
+    parser.add_argument("--limit", type=float, default=limit, help="seconds after which a cell is stopped")
     args = parser.parse_args()
     if reason := missing():
         print(f"skipped: {reason}")
-        return
+        return None
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    for rate in args.rates:
-        for method in args.methods:
-            name = f"{rate}, {method}"
-            with results() as document:
-                if name in document["cells"]:
-                    continue
-            switch_pieces(on=rate == "100 kbit/s")
-            outcome = cell(method, rate, args.data, args.limit)
-            with results() as document:
-                document["cells"][name] = outcome
-            print(name, json.dumps(outcome), flush=True)
+    return args
+
+
+def main() -> None:
+    """Fill the missing cells."""
+    args = arguments(__doc__, METHODS, limit=7200.0, rates=True)
+    for rate, method in product(args.rates, args.methods) if args else ():
+        name = f"{rate}, {method}"
+        with results() as document:
+            if name in document["cells"]:
+                continue
+        switch_pieces(on=rate == "100 kbit/s")
+        outcome = cell(method, rate, args.data, args.limit)
+        with results() as document:
+            document["cells"][name] = outcome
+        print(name, json.dumps(outcome), flush=True)
 
 
 if __name__ == "__main__":

@@ -76,8 +76,8 @@ def beside(result: dict[str, Any]) -> str:
     """MQTT and Flower at 100 kbit/s, a round."""
     ours, others = result["cells"]["100 kbit/s"], result.get("beside", {})
     lines = [
-        "| at 100 kbit/s | rounds measured | seconds a round | kB a round at the interface | accuracy after them |",
-        "|---|---:|---:|---:|---:|",
+        "| at 100 kbit/s | rounds measured | seconds a round | kB a round at the interface | accuracy then | load |",
+        "|---|---:|---:|---:|---:|---:|",
         _a_round("desketch over MQTT, b = 3392", ours),
     ]
     names = {
@@ -100,7 +100,9 @@ def _a_round(name: str, cell: dict[str, Any]) -> str:
         kilobytes, mean = (moved[-1] - moved[0]) / (len(moved) - 1) / 1e3, sum(seconds[1:]) / (len(seconds) - 1)
     else:
         kilobytes, mean = moved[0] / 1e3, seconds[0]
-    return f"| {name} | {cell['rounds']} | {mean:.1f} | {kilobytes:,.1f} | {cell['accuracy']:.1%} |"
+    return (
+        f"| {name} | {cell['rounds']} | {mean:.1f} | {kilobytes:,.1f} | {cell['accuracy']:.1%} | {cell['load'][0]:g} |"
+    )
 
 
 def loss(result: dict[str, Any]) -> str:

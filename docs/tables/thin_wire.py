@@ -12,8 +12,8 @@ MARKS = {"1 Mbit/s": 5.0, "100 kbit/s": 20.0}
 def cells(result: dict[str, Any]) -> str:
     """One row a cell that was run."""
     lines = [
-        "| link | method | rounds | seconds to target | times FedAvg | interface, MB | frames, MB |",
-        "|---|---|---:|---:|---:|---:|---:|",
+        "| link | method | rounds | seconds to target | times FedAvg | interface, MB | frames, MB | load |",
+        "|---|---|---:|---:|---:|---:|---:|---:|",
     ]
     for rate in RATES:
         for method in METHODS:
@@ -24,7 +24,7 @@ def cells(result: dict[str, Any]) -> str:
             frames = (cell["wire_up"] + cell["wire_down"]) / 1e6
             lines.append(
                 f"| {rate} | {method} | {cell['rounds']} | {_seconds(cell)} | {_times(result, rate, method)} "
-                f"| {moved:.2f} | {f'{frames:.3f}' if frames else '-'} |"
+                f"| {moved:.2f} | {f'{frames:.3f}' if frames else '-'} | {_load(cell)} |"
             )
     return "\n".join(lines)
 
@@ -80,6 +80,10 @@ def overhead(result: dict[str, Any]) -> str:
             up, down = (cell[f"interface_{way}"] / cell["messages"] / 1e3 for way in ("up", "down"))
             lines.append(f"| {rate} | {up:.1f} | {down:.1f} |")
     return "\n".join(lines)
+
+
+def _load(cell: dict[str, Any]) -> str:
+    return f"{cell['load'][0]:g}" if "load" in cell else "not kept"
 
 
 def _seconds(cell: dict[str, Any]) -> str:

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "dense.h"
+#include "mean.h"
 #include "rotation.h"
 #include "sampling.h"
 #include "sparse.h"
@@ -48,6 +49,10 @@ void DESKETCH_NAME(rotate_, ISA)(const Turn& turn, const float* x, float* y, int
 
 void DESKETCH_NAME(decode_, ISA)(const Turn& turn, const OneBit& signs, float* y, int threads) {
   ISA::decode(turn, signs, y, threads);
+}
+
+void DESKETCH_NAME(add_rows_, ISA)(const WeightedRows& rows, double* total, int threads) {
+  ISA::add_rows(rows, total, threads);
 }
 
 }  // namespace desketch

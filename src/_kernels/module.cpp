@@ -22,7 +22,7 @@ using Input = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;  // rows along
 using Output = nb::ndarray<nb::c_contig, nb::device::cpu>;
 using Address = uintptr_t;  // of rows in memory whose owner gives an address for less than an array
 
-struct Isa { const char* name; bool here; Draw draw; Rotate rotate; Decode decode; };
+struct Isa { const char* name; bool here; Draw draw; Rotate rotate; Decode decode; AddRows add_rows; };
 
 const std::vector<Isa>& all_isas() {  // best first
   static const std::vector<Isa> isas = [] {
@@ -31,11 +31,11 @@ const std::vector<Isa>& all_isas() {  // best first
     __builtin_cpu_init();
     const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-    list.push_back({"avx512", avx512, draw_avx512, rotate_avx512, decode_avx512});
+    list.push_back({"avx512", avx512, draw_avx512, rotate_avx512, decode_avx512, add_rows_avx512});
     const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
-    list.push_back({"avx2", avx2, draw_avx2, rotate_avx2, decode_avx2});
+    list.push_back({"avx2", avx2, draw_avx2, rotate_avx2, decode_avx2, add_rows_avx2});
 #endif
-    list.push_back({"generic", true, draw_generic, rotate_generic, decode_generic});
+    list.push_back({"generic", true, draw_generic, rotate_generic, decode_generic, add_rows_generic});
     return list;
   }();
   return isas;
@@ -141,6 +141,17 @@ void decode(nb::bytes key, const std::string& isa, const Salts& salts, const Sca
   work(turn, {payloads.data() + start, payloads.shape(1), scales.data()}, y.data(), threads);
 }
 
+using Factors = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Total = nb::ndarray<double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+void add_rows(const std::string& isa, const Rows& values, const Factors& factors, const Total& total, int threads) {
+  const WeightedRows rows{values.data(), factors.data(), values.shape(0), values.shape(1)};
+  if (factors.shape(0) != rows.n || total.shape(0) != rows.b) throw std::invalid_argument("one factor a row, a total as long as a row");
+  const AddRows work = isa_named(isa).add_rows;
+  nb::gil_scoped_release release;
+  work(rows, total.data(), threads);
+}
+
 // The CRC-16 of an object with a buffer (bytes, memoryview), from what came before on.
 uint16_t checked(nb::handle data, uint16_t begun) {
   Py_buffer view;
@@ -171,6 +182,7 @@ NB_MODULE(_kernels, m) {
   m.def("variable", &variable, "A variable of the environment, or None.");
   m.def("rotate", &rotate, "y = Q x, or Q^T x, row by row.");
   m.def("decode", &decode, "One-bit messages, bits from byte `start` of a payload on: scale times signs, rotated back.");
+  m.def("add_rows", &add_rows, "total += sum of factor times row, in float64, row after row.");
   m.def("crc16", &checked, "The CRC-16 of bytes, continued: binascii.crc_hqx.");
   m.def("long_result", &long_result, "Uninitialised bytes whose memory is used again.");
   m.def("fail_allocation", &fail_allocation, "Let the n-th allocation from now fail: for tests.");

@@ -1,4 +1,4 @@
-// The seam between Python and the kernels: a drawn operator R, the rotation of the one-bit code, and both per instruction set.
+// The seam between Python and the kernels: a drawn operator R, the rotation of the one-bit code, sums of rows, per instruction set.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -39,13 +39,22 @@ struct OneBit {
   const float* scales;
 };
 
+// n rows of b numbers, and what each is multiplied by when they are added up.
+struct WeightedRows {
+  const float* values;
+  const double* factors;
+  size_t n, b;
+};
+
 using Draw = Operator* (*)(const Params&);  // nullptr for a family it does not know
 using Rotate = void (*)(const Turn&, const float* x, float* y, int threads);
 using Decode = void (*)(const Turn&, const OneBit&, float* y, int threads);
+using AddRows = void (*)(const WeightedRows&, double* total, int threads);
 
 Operator* draw_generic(const Params&);
 void rotate_generic(const Turn&, const float*, float*, int);
 void decode_generic(const Turn&, const OneBit&, float*, int);
+void add_rows_generic(const WeightedRows&, double*, int);
 #ifdef DESKETCH_X86
 Operator* draw_avx2(const Params&);
 Operator* draw_avx512(const Params&);
@@ -53,6 +62,8 @@ void rotate_avx2(const Turn&, const float*, float*, int);
 void rotate_avx512(const Turn&, const float*, float*, int);
 void decode_avx2(const Turn&, const OneBit&, float*, int);
 void decode_avx512(const Turn&, const OneBit&, float*, int);
+void add_rows_avx2(const WeightedRows&, double*, int);
+void add_rows_avx512(const WeightedRows&, double*, int);
 #endif
 
 }  // namespace desketch

@@ -18,6 +18,7 @@ from desketch.fed.aggregation import WINDOW, Aggregator
 from desketch.fed.robust import parse_rule
 from desketch.hostile.attacks import corrupt
 from desketch.run.folder import RunFolder
+from desketch.wire.rows import Decoded
 
 Build = Callable[..., Federation]
 UNITS = torch.eye(6)
@@ -25,7 +26,7 @@ UNITS = torch.eye(6)
 
 def judge(aggregator: Aggregator, rows: torch.Tensor, weights: list[float] | None = None, **known: Any) -> Any:
     claims = torch.tensor(weights or [1.0] * len(rows), dtype=torch.float64)
-    return aggregator.judge(range(len(rows)), rows, claims, **known)
+    return aggregator.judge(range(len(rows)), Decoded(rows.numpy()), claims, **known)
 
 
 def channel(**settings: Any) -> SketchChannel:

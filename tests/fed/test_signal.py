@@ -12,6 +12,7 @@ from desketch.api.configured import train_run
 from desketch.fed.signal import Signal, first_rounds, measure_signal, sentence
 from desketch.keys import Key
 from desketch.tasks import RunConfig
+from desketch.wire.rows import Decoded
 
 D, B, N = 2048, 256, 8
 
@@ -26,7 +27,7 @@ def _rounds(noise: float, *, weights: torch.Tensor, rounds: int = 60) -> tuple[S
         rows = mu + noise * torch.randn(N, D, generator=g) / D**0.5
         R = draw("srht", d=D, b=B, key=Key(3).fold_in("round", t))
         s = R.sketch(rows)
-        found.append(measure_signal(s, weights, d=D))
+        found.append(measure_signal(Decoded(s.numpy()), weights, d=D))
         u = R.desketch(((weights / weights.sum()).to(s.dtype)[:, None] * s).sum(dim=0))
         cosines.append(float(torch.dot(u, mu) ** 2 / torch.dot(u, u)))
     shares = [(one.signal_share, one.step_share) for one in found if one]
@@ -45,13 +46,13 @@ def test_the_shares_are_those_of_what_was_put_in(noise, weights):
 
 def test_clients_without_anything_in_common_have_no_signal():
     g = torch.Generator().manual_seed(2)
-    shares = [measure_signal(torch.randn(N, B, generator=g), torch.ones(N), d=D) for _ in range(100)]
+    shares = [measure_signal(Decoded(torch.randn(N, B, generator=g).numpy()), torch.ones(N), d=D) for _ in range(100)]
     assert sum(one.signal_share for one in shares if one) / 100 == pytest.approx(0, abs=0.005)
 
 
 def test_one_client_or_nothing_sent_has_no_share():
-    assert measure_signal(torch.ones(1, B), torch.ones(1), d=D) is None
-    assert measure_signal(torch.zeros(N, B), torch.ones(N), d=D) is None
+    assert measure_signal(Decoded(torch.ones(1, B).numpy()), torch.ones(1), d=D) is None
+    assert measure_signal(Decoded(torch.zeros(N, B).numpy()), torch.ones(N), d=D) is None
 
 
 def test_only_the_first_rounds_count_and_negative_estimates_are_told_as_none():

@@ -28,24 +28,14 @@ def vector(text):
     return torch.from_numpy(np.frombuffer(bytes.fromhex(text), "<f4").copy())
 
 
-class Recorded:
-    """A client that gives the updates of the vectors."""
-
-    def __init__(self, number):
-        self.client, self.facts = number, VECTORS["clients"][number]
+class Recorded(make_session.Trainer):
+    """A client that gives the updates of the vectors, and makes nothing by itself."""
 
     def start(self, agreement):
-        return vector(VECTORS["w0"]) if self.facts["makes_w0"] else None
-
-    def channel(self, agreement):
-        return agreement.channel()
-
-    @property
-    def participant(self):
-        return self
+        return vector(VECTORS["w0"]) if VECTORS["clients"][self.client]["makes_w0"] else None
 
     def update(self, w, t):
-        return vector(VECTORS["updates"][self.client][t - 1]), self.facts["weight"]
+        return vector(VECTORS["updates"][self.client][t - 1]), VECTORS["clients"][self.client]["weight"]
 
 
 @pytest.mark.parametrize("number", [0, 1])

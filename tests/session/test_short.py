@@ -8,6 +8,7 @@ import parties
 import pytest
 import torch
 
+from desketch.errors import WireError
 from desketch.session.protocol import Reply, State
 from desketch.session.short import CANNOT_FOLLOW, ShortReply, is_short, nearest, pack_reply
 from desketch.wire import Wire
@@ -89,3 +90,16 @@ def test_rounds_and_seconds_survive_one_byte():
         assert told == pytest.approx(seconds, rel=0.05)
     assert pack_reply(dataclasses.replace(base, version=3)) is None
     assert torch.isfinite(torch.tensor(told))
+
+
+def test_a_reply_that_is_read_says_what_was_sent_in_every_code_of_seconds():
+    facts = {"run": 1, "d": 10, "t": 5, "client": 3, "digest": bytes(16)}
+    base = Reply(**facts, state=State.TRAINED, version=4, frame=b"x")
+    for code in range(256):
+        seconds = 0.0 if code == 0 else 1e-4 * 2 ** ((code - 1) / 8)
+        data = pack_reply(dataclasses.replace(base, seconds=seconds))
+        assert data[4] == code
+        assert pack_reply(ShortReply.unpack(data).full(**facts)) == data
+    for wrong in ({"t": 6}, {"t": 261}, {"client": 4}, {"run": 2}, {"d": 11}, {"digest": bytes(15) + b"1"}):
+        with pytest.raises(WireError, match="check:"):
+            ShortReply.unpack(data).full(**{**facts, **wrong})

@@ -20,6 +20,7 @@ from desketch.fed.aggregation import Aggregator, Judgement
 from desketch.fed.channel import Channel, ServerStep
 from desketch.fed.update import Update
 from desketch.keys import Key
+from desketch.wire.rows import Decoded
 
 __all__ = ["CompressedChannel", "FramedChannel"]
 
@@ -118,7 +119,7 @@ class CompressedChannel(FramedChannel):
             judged = Judgement(weighted_mean(values, weights), tuple(values))
         else:
             rows, claims = torch.stack(list(values.values())), torch.tensor(list(weights.values()), dtype=torch.float64)
-            judged = self.aggregator.judge(list(values), rows, claims, found=len(refused))
+            judged = self.aggregator.judge(list(values), Decoded(rows.numpy()), claims, found=len(refused))
         refused |= judged.refused
         if judged.y is None:
             return ServerStep(None, (), refused, judged.limited, judged.void)

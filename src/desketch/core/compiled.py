@@ -45,6 +45,7 @@ _variable: Callable[[str], str | None] = _kernels.variable if _kernels else os.e
 __all__ = [
     "LONG",
     "absence",
+    "add_rows",
     "available",
     "crc16",
     "decode_signs",
@@ -134,6 +135,11 @@ def decode_signs(
     start = payloads.shape[1] - -(-b // 8)
     _kernels.decode(key, isa(), salts, scales, payloads, start, out, workers(out.size, thread_limit()))
     return out
+
+
+def add_rows(total: npt.NDArray[np.float64], rows: npt.NDArray[np.float32], factors: npt.NDArray[np.float64]) -> None:
+    """Add factor times row to the total, row after row, in float64."""
+    _kernels.add_rows(isa(), rows, factors, total, workers(rows.size, thread_limit()))
 
 
 crc16: Callable[[bytes | memoryview, int], int] = _kernels.crc16 if _kernels else crc_hqx

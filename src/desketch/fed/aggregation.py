@@ -22,7 +22,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from desketch.fed.robust import Rule, bounded_mean, clip_to, lower_median, norms_of
+from desketch.fed.robust import Rule, bounded_mean, clip_to, lower_median
+from desketch.wire.rows import Rows
 
 __all__ = ["LARGEST", "Aggregator", "Judgement"]
 
@@ -53,12 +54,12 @@ class Aggregator:
         self.rule, self.sizes = rule, sizes or {}
         self._window: deque[float] = deque(maxlen=WINDOW)
 
-    def judge(self, senders: Sequence[int], values: Tensor, weights: Tensor, *, found: int = 0) -> Judgement:
+    def judge(self, senders: Sequence[int], rows: Rows, weights: Tensor, *, found: int = 0) -> Judgement:
         """Rows (n, b) and claimed weights (n,), in the order of ``senders``, to one row of float32.
 
         ``found`` counts senders whose frames could not even be decoded.
         """
-        norms = norms_of(values)
+        norms = torch.from_numpy(rows.norms())
         bound, limit = self._bounds(norms)
         usable = [i for i, norm in enumerate(norms.tolist()) if norm <= limit]  # NaN is not
         refused = {
@@ -74,17 +75,17 @@ class Aggregator:
             for i in (norms > bound).nonzero().flatten().tolist()
             if float(norms[i]) <= limit
         }
-        rest = slice(None) if len(usable) == len(senders) else usable
-        p = self._cap(who, weights[rest].double(), limited)
+        counted = rows if len(usable) == len(senders) else rows.chosen(usable)
+        p = self._cap(who, weights[usable].double(), limited)
         if rule.mean:
-            y = bounded_mean(values[rest], p, norms[rest], bound)
+            y = bounded_mean(counted, p, norms[usable], bound)
             mean = None if refused or limited else y
             return Judgement(y.float(), tuple(who), refused, _told(limited), norms=norms, mean=mean)
-        rows = clip_to(values[rest].double(), bound)
-        kept = [who[i] for i in rule.kept(rows)]
+        bounded = clip_to(torch.from_numpy(counted.all()).double(), bound)
+        kept = [who[i] for i in rule.kept(bounded)]
         for client in sorted(set(who) - set(kept)):
             limited.setdefault(client, []).append(f"not selected by {rule.name}")
-        return Judgement(rule.combine(rows, p).float(), tuple(kept), refused, _told(limited), norms=norms)
+        return Judgement(rule.combine(bounded, p).float(), tuple(kept), refused, _told(limited), norms=norms)
 
     def _bounds(self, norms: Tensor) -> tuple[float, float]:
         """The norm to which rows are scaled down, and the one above which they are refused; remember this round's."""

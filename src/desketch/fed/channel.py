@@ -28,6 +28,7 @@ from desketch.keys import Key
 from desketch.privacy.mechanisms import SketchClipClientsShared
 from desketch.sketches import Sketch, draw
 from desketch.wire import Wire
+from desketch.wire.rows import Beside
 
 __all__ = ["Channel", "ServerStep", "SketchChannel", "Wire"]
 
@@ -173,12 +174,13 @@ class SketchChannel(Channel):
     def aggregate(self, t: int, frames: Mapping[int, bytes]) -> ServerStep:
         """The mean of the decoded sketches, encoded again; the server never sees more than R^b."""
         batch = self.decode_updates(t, dict(sorted(frames.items())))  # nobody gains by being first
-        rows = np.concatenate([batch.values, batch.extra], axis=1) if self.along else batch.values
-        values, weights = torch.from_numpy(rows), torch.from_numpy(batch.weights)
-        judged = self.aggregator.judge(batch.senders, values, weights, found=len(batch.refused))
+        rows = Beside(batch.rows, batch.extra) if self.along else batch.rows
+        weights = torch.from_numpy(batch.weights)
+        judged = self.aggregator.judge(batch.senders, rows, weights, found=len(batch.refused))
         y, refused = judged.y, {**batch.refused, **judged.refused}
         if self.mechanism:  # the sensitivity is that of this sum: it takes everybody's sketch, clipped, and no rule's
-            y = self.mechanism.average(values[[sender not in refused for sender in batch.senders]])
+            kept = [i for i, sender in enumerate(batch.senders) if sender not in refused]
+            y = self.mechanism.average(torch.from_numpy(rows.chosen(kept).all()))
         if y is None:
             return ServerStep(None, (), refused, void=judged.void)
         try:
@@ -189,13 +191,13 @@ class SketchChannel(Channel):
         return ServerStep(frame, judged.participants, refused, judged.limited, signal=signal)
 
     def _signal(self, batch: wire.Batch, judged: Judgement) -> Signal | None:
-        values, weights = torch.from_numpy(batch.values), torch.from_numpy(batch.weights)
+        rows, weights = batch.rows, torch.from_numpy(batch.weights)
         if len(judged.participants) < len(batch.senders):
-            counted = torch.from_numpy(np.isin(batch.senders, judged.participants))
-            return measure_signal(values[counted], weights[counted], d=self.d)
+            counted = np.flatnonzero(np.isin(batch.senders, judged.participants)).tolist()
+            return measure_signal(rows.chosen(counted), weights[counted], d=self.d)
         if self.along:  # what was judged has one more number
-            return measure_signal(values, weights, d=self.d)
-        return measure_signal(values, weights, d=self.d, norms=judged.norms, mean=judged.mean)
+            return measure_signal(rows, weights, d=self.d)
+        return measure_signal(rows, weights, d=self.d, norms=judged.norms, mean=judged.mean)
 
     def state_dict(self) -> dict[str, Any]:
         """What the robust rule remembers."""

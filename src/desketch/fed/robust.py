@@ -32,6 +32,7 @@ import torch
 from torch import Tensor
 
 from desketch.errors import ConfigError
+from desketch.wire.rows import Rows
 
 __all__ = [
     "RULES",
@@ -46,15 +47,12 @@ __all__ = [
     "check_cohort",
     "clip_to",
     "lower_median",
-    "norms_of",
     "parse_rule",
-    "rows_at_once",
     "rule_of",
     "weighted_mean",
 ]
 
 
-_CACHED = 1 << 19  # bytes
 FACTOR = 3.0
 """Times the running median of norms: honest updates stay below it, see ``docs/robust.md``."""
 
@@ -286,37 +284,15 @@ def _shares(weights: Tensor) -> Tensor:
     return weights.double() / weights.double().sum()
 
 
-def bounded_mean(values: Tensor, weights: Tensor, norms: Tensor, radius: float) -> Tensor:
-    """``weighted_mean(clip_to(values, radius), weights)`` of float32 rows whose norms are known, a few rows at a time.
+def bounded_mean(rows: Rows, weights: Tensor, norms: Tensor, radius: float) -> Tensor:
+    """``weighted_mean(clip_to(rows, radius), weights)`` of rows whose norms are known, a few rows at a time.
 
-    Thousands of rows in float64 at once would cost more in memory than in arithmetic.
+    Thousands of rows at once, or in float64, would cost more in memory than in arithmetic.
     """
     share = _shares(weights)
-    total, step = torch.zeros(values.shape[1], dtype=torch.float64), rows_at_once(values)
-    wide = torch.empty(min(step, len(values)), values.shape[1], dtype=torch.float64)
-    some_long = bool((norms > radius).any())
-    for start in range(0, len(values), step):
-        part, size = slice(start, start + step), len(values[start : start + step])
-        rows = wide[:size].copy_(values[part])
-        if some_long:
-            rows = clip_to(rows, radius)
-        total.addmv_(rows.T, share[part])
-    return total
-
-
-def rows_at_once(values: Tensor) -> int:
-    """Rows that stay in a processor's cache in float64: a multiple of 8."""
-    return max(8, _CACHED // (8 * values.shape[1]) // 8 * 8)
-
-
-def norms_of(values: Tensor) -> Tensor:
-    """The length of every row in float64, a few rows at a time."""
-    step, norms = rows_at_once(values), torch.empty(len(values), dtype=torch.float64)
-    wide = torch.empty(min(step, len(values)), values.shape[1], dtype=torch.float64)
-    for start in range(0, len(values), step):
-        part = values[start : start + step]
-        torch.linalg.vector_norm(wide[: len(part)].copy_(part), dim=1, out=norms[start : start + step])
-    return norms
+    if (norms > radius).any():
+        share = share * (radius / norms).clamp(max=1.0)
+    return torch.from_numpy(rows.weighted_sum(share.numpy()))
 
 
 def clip_to(values: Tensor, radius: float) -> Tensor:

@@ -26,7 +26,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from desketch.fed.robust import bounded_mean, norms_of
+from desketch.fed.robust import bounded_mean
+from desketch.wire.rows import Rows
 
 __all__ = ["FIRST", "Signal", "first_rounds", "measure_signal", "sentence"]
 
@@ -43,7 +44,7 @@ class Signal:
 
 
 def measure_signal(
-    sketches: Tensor, weights: Tensor, *, d: int, norms: Tensor | None = None, mean: Tensor | None = None
+    sketches: Rows, weights: Tensor, *, d: int, norms: Tensor | None = None, mean: Tensor | None = None
 ) -> Signal | None:
     """The shares of decoded sketches (n, b); None of fewer than two clients, or where nothing was sent.
 
@@ -51,13 +52,14 @@ def measure_signal(
     """
     if len(sketches) < 2:
         return None
-    p, squares = weights.double() / weights.double().sum(), (norms_of(sketches) if norms is None else norms).square()
+    p = weights.double() / weights.double().sum()
+    squares = (torch.from_numpy(sketches.norms()) if norms is None else norms).square()
     y = bounded_mean(sketches, weights, squares, inf) if mean is None else mean
     P, A, length = float(p @ p), float(p @ squares), float(torch.dot(y, y))
     if not (A > 0 and length > 0 and P < 1):
         return None
     m = (length - P * A) / (1 - P)
-    return Signal(m / A, sketches.shape[1] / d * m / length)
+    return Signal(m / A, sketches.width / d * m / length)
 
 
 def first_rounds(rows: Sequence[Mapping[str, Any]]) -> Signal | None:

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from typing import NamedTuple
 
 __all__ = ["Arrival", "Carrier"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Arrival:
+class Arrival(NamedTuple):
     """A node's answer, or why there will be none.
 
     ``error`` is the carrier's own word for a node that cannot answer; with ``again`` it knows that the order was not

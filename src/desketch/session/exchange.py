@@ -119,8 +119,7 @@ class Exchange:
         return self.session.refuse(node, reason)
 
     def _forget_the_superseded(self) -> None:
-        clients = self.session.clients
-        if len(set(clients.values())) == len(clients):  # nobody has two nodes
+        if self.session.all_alone:
             return
         homes = set(self.session.homes(self._tries))
         self._pending = {node: when for node, when in self._pending.items() if node in homes}

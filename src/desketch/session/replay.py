@@ -13,29 +13,41 @@ from desketch.errors import WireError
 from desketch.fed.channel import SketchChannel
 from desketch.wire import CODEC_TABLE
 from desketch.wire.codecs import SALTS
-from desketch.wire.short import Opener
 
 __all__ = ["Payloads", "maker"]
 
 
 class Payloads:
-    """What tells the frames of one round's clients apart."""
+    """What tells the frames of one round's clients apart: who was the first to send each payload.
+
+    Frames are not opened here: the channel refuses those that are none, when the round is closed.
+    """
 
     def __init__(self, channel: SketchChannel, t: int) -> None:
-        self._agreed, self._header = channel.agreed, channel.header(t, "update")
+        self._channel, self._t, self._header = channel, t, channel.header(t, "update")
         self._codec = CODEC_TABLE[channel.wire.codec]
-        self._size = self._codec.size(channel.b)
-        self._opener = Opener(self._header, length=self._size + 2 * self._header.extra)
+        self._numbers = self._codec.size(channel.b)
+        self._size = self._numbers + 2 * self._header.extra
+        self._makers: dict[bytes, int] = {}
 
-    def of(self, client: int, frame: bytes) -> bytes | None:
-        """A client's payload; None where equal numbers make equal bytes, or for no frame."""
-        if not self._codec.stochastic:
+    def robbed_by(self, client: int, frame: bytes) -> int | None:
+        """Another client that sent this payload and did not make it; `WireError` if this one did not make it."""
+        if not self._codec.stochastic or len(frame) <= self._size:  # equal numbers make equal bytes; or no frame
             return None
+        payload = frame[-self._size :]
+        other = self._makers.setdefault(payload, client)
+        if other == client or self._says_nothing(payload):
+            return None
+        if maker(self._channel, self._t, payload, other, client) == other:
+            raise WireError(f"frame: the bytes of client {other}'s frame in this round; a copy")
+        self._makers[payload] = client
+        return other
+
+    def _says_nothing(self, payload: bytes) -> bool:
         try:
-            payload = self._opener.open(frame, agreed=self._agreed.get(client, 1.0))[1]
-            return None if self._codec.silent(payload[: self._size], self._header) else bytes(payload)
-        except WireError:  # not a frame at all: the channel says so
-            return None
+            return self._codec.silent(memoryview(payload)[: self._numbers], self._header)
+        except WireError:
+            return False
 
 
 def maker(channel: SketchChannel, t: int, payload: bytes, first: int, second: int) -> int:

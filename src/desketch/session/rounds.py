@@ -28,7 +28,8 @@ from desketch.fed.rounds import Attendance, Observer
 from desketch.fed.turnout import Turnout
 from desketch.session.carrier import Arrival, Carrier
 from desketch.session.exchange import LOOK_SECONDS, TICK, Ask, Exchange
-from desketch.session.server import RoundReport, ServerSession
+from desketch.session.report import RoundReport
+from desketch.session.server import ServerSession
 
 __all__ = ["Rounds"]
 

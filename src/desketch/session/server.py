@@ -21,18 +21,18 @@ from desketch.errors import BudgetError, InputError, WireError
 from desketch.fed.channel import ServerStep, SketchChannel
 from desketch.fed.iterates import Average
 from desketch.fed.mechanism import Privacy
-from desketch.fed.rounds import RoundRecord
 from desketch.fed.secrecy import public_facts, signal_facts
 from desketch.fed.server import Server
 from desketch.privacy.book import LedgerBook
 from desketch.session.agreement import Agreement
 from desketch.session.identity import Identities
 from desketch.session.protocol import NEVER, Order, Reply, State, half
-from desketch.session.replay import Payloads, maker
+from desketch.session.replay import Payloads
+from desketch.session.report import RoundReport
 from desketch.session.short import ShortReply, is_short, pack_order
 from desketch.session.store import SimulatedStores
 
-__all__ = ["Outcome", "RoundReport", "ServerSession"]
+__all__ = ["Outcome", "ServerSession"]
 
 
 class Outcome(Enum):
@@ -42,49 +42,6 @@ class Outcome(Enum):
     AGAIN = "again"  # it told what it misses: a second order in the same round will bring it in
     REFUSED = "refused"
     IGNORED = "ignored"  # late, or heard before: carriers repeat, delay and reorder; it is still waited for
-
-
-@dataclass(frozen=True)
-class RoundReport:
-    """One round as the server saw it; bytes are of messages really sent and received, frames and all."""
-
-    round: int
-    asked: int
-    participants: tuple[int, ...]
-    refused: dict[str, str]
-    silent: int
-    bytes_up: int
-    bytes_down: int
-    eta_global: float
-    digest: str
-    client_seconds: float
-    epsilon: float | None = None
-    public: Mapping[str, Any] | None = None
-    limited: Mapping[str, str] = field(default_factory=dict)
-    void: str | None = None
-    signal: Mapping[str, float] = field(default_factory=dict)  # its shares, where there is no privacy
-
-    def record(self, metrics: Mapping[str, float], seconds: float, *, up: int = 0, down: int = 0) -> RoundRecord:
-        """The row as the in-process engine writes it; ``up`` and ``down`` are bytes that moved after the round."""
-        return RoundRecord(
-            round=self.round,
-            metrics=metrics,
-            bytes_up=self.bytes_up + up,
-            bytes_down=self.bytes_down + down,
-            asked=self.asked,
-            participants=len(self.participants),
-            refused=self.refused,
-            dropped=self.silent,
-            late=0,
-            eta_global=self.eta_global,
-            digest=self.digest,
-            seconds=seconds,
-            epsilon=self.epsilon,
-            public=self.public,
-            limited=self.limited,
-            void=self.void,
-            **self.signal,
-        )
 
 
 @dataclass
@@ -99,7 +56,6 @@ class _Tally:
     answered: set[int] = field(default_factory=set)  # clients of which a reply was taken in
     frames: dict[int, bytes] = field(default_factory=dict)
     payloads: Payloads | None = None
-    makers: dict[bytes, int] = field(default_factory=dict)  # payload -> whose it is
     refused: dict[str, str] = field(default_factory=dict)
     bytes_up: int = 0
     bytes_down: int = 0
@@ -135,7 +91,8 @@ class ServerSession:
         channel = agreement.channel(privacy.sketch if privacy else None, sizes=sizes)
         self._channel = channel
         self.server = Server(w0, optimizer=agreement.make_optimizer(), channel=channel)
-        self.clients: dict[int, int] = {}  # node -> client
+        self.clients: dict[int, int] = {}  # node -> client, in order of arrival
+        self._alone: bool | None = True  # what `all_alone` says; None: not known
         self._path = folder / "checkpoint" if folder else None
         self._tally = _Tally()
         self._digest: tuple[int, bytes] | None = None  # of w at a version: many orders and replies need it
@@ -216,31 +173,32 @@ class ServerSession:
 
         ``beside`` counts bytes that the carrier brought along with it, e.g. metrics.
         """
-        self._tally.bytes_up += len(data) + beside
+        tally = self._tally
+        tally.bytes_up += len(data) + beside
         try:
             reply = self._read(node, data) if is_short(data) else Reply.unpack(data)
             if isinstance(reply, Outcome):
                 return reply
             if self._is_old(node, reply):
                 return Outcome.IGNORED
-            self._tally.heard.add(node)
+            tally.heard.add(node)
             self._check(node, reply)
             self._keep_from_copying(reply)
         except WireError as error:
             return self.refuse(node, str(error))
-        self.clients[node] = reply.client
-        self._tally.answered.add(reply.client)
+        tally.answered.add(reply.client)
         if reply.state is State.STRANGER:
-            del self.clients[node]  # the next order then brings the agreement
+            self._seat(node, None)  # the next order then brings the agreement
             return Outcome.AGAIN
+        self._seat(node, reply.client)
         self.server.versions[reply.client] = reply.version
-        self._tally.seconds.append(reply.seconds)
+        tally.seconds.append(reply.seconds)
         if reply.state is State.STALE:
             return Outcome.AGAIN
         if reply.state is State.FAILED:
             return self.refuse(node, reply.reason)
         if reply.state is State.TRAINED:
-            self._tally.frames[reply.client] = reply.frame or b""
+            tally.frames[reply.client] = reply.frame or b""
         return Outcome.DONE
 
     def _read(self, node: int, data: bytes) -> Reply | Outcome:
@@ -252,7 +210,7 @@ class ServerSession:
         if short.state is State.STRANGER:
             if node not in self._tally.greeted:
                 return Outcome.IGNORED
-            self.clients.pop(node, None)  # the next order brings the agreement
+            self._seat(node, None)  # the next order brings the agreement
             return Outcome.AGAIN
         if client is None:
             raise WireError("client: a short reply of a node that has not said who it is")
@@ -270,6 +228,22 @@ class ServerSession:
         if self._digest is None or self._digest[0] != self.t:
             self._digest = self.t, half(self.server.replica.digest())
         return self._digest[1]
+
+    def _seat(self, node: int, client: int | None) -> None:
+        """Note who sits at a node."""
+        if self.clients.get(node) != client:
+            self._alone = None
+            if client is None:
+                del self.clients[node]
+            else:
+                self.clients[node] = client
+
+    @property
+    def all_alone(self) -> bool:
+        """Whether no client has two nodes."""
+        if self._alone is None:
+            self._alone = len(set(self.clients.values())) == len(self.clients)
+        return self._alone
 
     def homes(self, nodes: Iterable[int]) -> list[int]:
         """Those of the nodes to ask: where two stand for one client, the newer (a restarted node has a new id)."""
@@ -372,19 +346,17 @@ class ServerSession:
 
     def _check(self, node: int, reply: Reply) -> None:
         """Refuse a reply of another run, another round, another weight vector, or a client that already answered."""
-        for name, got, expected in (
-            ("run", reply.run, self.agreement.run),
-            ("round", reply.t, self.t + 1),
-            ("d", reply.d, self.agreement.d),
-        ):
-            if got != expected:
-                raise WireError(f"{name}: got {got}, expected {expected}")
-        if node not in (self._tally.asked if reply.state is State.TRAINED else self._tally.greeted):
+        tally, t = self._tally, self.t
+        got, expected = (reply.run, reply.t, reply.d), (self.agreement.run, t + 1, self.agreement.d)
+        if got != expected:
+            names = zip(("run", "round", "d"), got, expected, strict=True)
+            raise WireError(next(f"{name}: got {other}, expected {own}" for name, other, own in names if other != own))
+        if node not in (tally.asked if reply.state is State.TRAINED else tally.greeted):
             raise WireError("sender: this node was not asked in this round")
-        if reply.version > self.t:
-            raise WireError(f"version: got {reply.version}, expected at most {self.t}")
+        if reply.version > t:
+            raise WireError(f"version: got {reply.version}, expected at most {t}")
         self.identities.admit(node, reply.client, reply.token)
-        if reply.client in self._tally.frames:
+        if reply.client in tally.frames:
             raise WireError(f"client: {reply.client} already answered in this round")
         if reply.state in (State.TRAINED, State.SYNCED) and reply.digest != self._half_digest():
             raise WireError("digest: the client's weights are not the server's")
@@ -396,17 +368,10 @@ class ServerSession:
             return
         if tally.payloads is None:
             tally.payloads = Payloads(self._channel, reply.t)
-        payload = tally.payloads.of(reply.client, reply.frame)
-        if payload is None:
-            return
-        other = tally.makers.setdefault(payload, reply.client)
-        if other == reply.client:
-            return
-        if maker(self._channel, reply.t, payload, other, reply.client) == other:
-            raise WireError(f"frame: the bytes of client {other}'s frame in this round; a copy")
-        del tally.frames[other]
-        tally.makers[payload] = reply.client
-        tally.refused[f"client {other}"] = f"frame: the bytes of client {reply.client}'s frame; a copy"
+        thief = tally.payloads.robbed_by(reply.client, reply.frame)
+        if thief is not None:
+            tally.frames.pop(thief, None)
+            tally.refused[f"client {thief}"] = f"frame: the bytes of client {reply.client}'s frame; a copy"
 
     def _label(self, node: int) -> str:
         client = self.identities.owner(node)

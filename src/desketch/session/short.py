@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from desketch.core.compiled import crc16
 from desketch.errors import WireError
@@ -30,8 +31,10 @@ _ORDER, _REPLY = 0x60, 0x70
 _TRAIN, _BROADCAST = 1, 2
 _SHORTEST = 4
 CANNOT_FOLLOW = _REPLY | State.STRANGER
-_STATES = (State.TRAINED, State.SYNCED)
+_ORDINARY = (State.TRAINED, State.SYNCED)
+_STATES = {_REPLY | state: state for state in (*_ORDINARY, State.STRANGER)}
 _TICK, _STEPS = 1e-4, 8  # seconds of code 1, and codes in which they double
+_SECONDS = (0.0, *(_TICK * 2.0 ** (code / _STEPS) for code in range(255)))  # by their code
 
 
 def is_short(data: bytes) -> bool:
@@ -101,8 +104,7 @@ def pack_order(order: Order) -> bytes | None:
     return _sealed(flag, order.t, replace(order, broadcasts=()).pack(), last)
 
 
-@dataclass(frozen=True)
-class ShortReply:
+class ShortReply(NamedTuple):
     """A short reply as it was read."""
 
     low: int
@@ -114,16 +116,14 @@ class ShortReply:
     @classmethod
     def unpack(cls, data: bytes) -> ShortReply:
         """Read a short reply; whether it is right shows in `full`."""
-        if data[:1] == bytes((CANNOT_FOLLOW,)) and len(data) == 2:
-            return cls(data[1], State.STRANGER, 0.0, None, data)
-        if len(data) < _SHORTEST or data[0] & 0xF0 != _REPLY or data[0] & 15 not in _STATES:
-            raise WireError(f"reply: got {data[:1].hex() or 'nothing'} and {len(data)} bytes, expected 70 or 71 and 4")
-        state = State(data[0] & 15)
-        if (state is State.TRAINED) != (len(data) > _SHORTEST + 1) or (state is State.SYNCED and len(data) > _SHORTEST):
-            raise WireError(f"reply: {len(data) - _SHORTEST} bytes after the check, and its flag says otherwise")
-        if state is State.SYNCED:
+        length, state = len(data), _STATES.get(data[0]) if data else None
+        if state is State.TRAINED and length > _SHORTEST + 1:
+            return cls(data[1], state, _SECONDS[data[4]], data[5:], data)
+        if (state is State.SYNCED and length == _SHORTEST) or (state is State.STRANGER and length == 2):
             return cls(data[1], state, 0.0, None, data)
-        return cls(data[1], state, _seconds(data[4]), data[5:], data)
+        if length < _SHORTEST or state is None or state is State.STRANGER:
+            raise WireError(f"reply: got {data[:1].hex() or 'nothing'} and {length} bytes, expected 70 or 71 and 4")
+        raise WireError(f"reply: {length - _SHORTEST} bytes after the check, and its flag says otherwise")
 
     def full(self, *, run: int, d: int, t: int, client: int, digest: bytes) -> Reply:
         """The reply in full, for a server that knows the rest; `WireError` if the check says that it does not."""
@@ -138,14 +138,15 @@ class ShortReply:
             seconds=self.seconds,
             frame=self.frame,
         )
-        if pack_reply(reply) != self.data:
+        data = self.data
+        if data[1] != t & 0xFF or data[2:4] != _check(reply.status(0.0), data[4:]):
             raise WireError("check: the reply was damaged on the way, or its client has another run, round, id or w")
         return reply
 
 
 def pack_reply(reply: Reply) -> bytes | None:
     """The reply in short, if it is an ordinary one."""
-    if reply.state not in _STATES or reply.version != reply.t - 1 or reply.token or reply.reason:
+    if reply.state not in _ORDINARY or reply.version != reply.t - 1 or reply.token or reply.reason:
         return None
     trained = reply.state is State.TRAINED
     if trained != bool(reply.frame):
@@ -156,14 +157,13 @@ def pack_reply(reply: Reply) -> bytes | None:
 
 
 def _sealed(flag: int, t: int, facts: bytes, rest: bytes) -> bytes:
-    check = crc16(rest, crc16(facts, 0xFFFF)).to_bytes(2, "little")
-    return bytes((flag, t & 0xFF)) + check + rest
+    return bytes((flag, t & 0xFF)) + _check(facts, rest) + rest
+
+
+def _check(facts: bytes, rest: bytes) -> bytes:
+    return crc16(rest, crc16(facts, 0xFFFF)).to_bytes(2, "little")
 
 
 def _code(seconds: float) -> int:
     """Seconds on a scale of eighths of an octave from 0.1 ms on; 0 is nothing, 255 more than four days."""
     return 0 if seconds < _TICK else min(255, 1 + round(_STEPS * math.log2(seconds / _TICK)))
-
-
-def _seconds(code: int) -> float:
-    return 0.0 if code == 0 else _TICK * 2.0 ** ((code - 1) / _STEPS)

@@ -29,7 +29,8 @@ import numpy.typing as npt
 from desketch.errors import InputError, WireError
 from desketch.keys import Key
 from desketch.wire.frame import Header
-from desketch.wire.rotation import rotate, scaled_signs
+from desketch.wire.rotation import rotate
+from desketch.wire.rows import Decoded, OneBit, Rows
 
 __all__ = ["BLOCK", "CODEC_TABLE", "SALTS", "Codec"]
 
@@ -59,6 +60,10 @@ class Codec(ABC):
     @abstractmethod
     def decode(self, payload: Bytes, header: Header) -> Floats:
         """Decode ``(n, size)`` bytes; raise a `WireError` naming ``scale`` or ``payload`` for values never encoded."""
+
+    def rows(self, payload: Bytes, header: Header) -> Rows:
+        """The same as `decode`, and as strict, for those who need a few rows at a time, or their lengths."""
+        return Decoded(self.decode(payload, header))
 
     def silent(self, payload: memoryview, header: Header) -> bool:
         """Whether one payload says nothing but zeros."""
@@ -148,7 +153,7 @@ class Integer(Codec):
         blocks = -(-b // BLOCK)
         code = np.ascontiguousarray(payload[:, : 2 * blocks]).view("<u2")
         scale = _from_bfloat16(code)
-        if not (np.isfinite(scale) & (code < 0x8000)).all() or scale.max() > _FLOAT32_MAX / self._levels:
+        if not (np.isfinite(scale) & (code < 0x8000)).all() or scale.max(initial=0) > _FLOAT32_MAX / self._levels:
             raise WireError(
                 f"scale: a block scale is not a finite non-negative number below {3.4e38 / self._levels:.3g}"
             )
@@ -167,7 +172,7 @@ class Integer(Codec):
     def _unpack(self, raw: Bytes, b: int) -> npt.NDArray[np.int8]:
         if self._bits == 8:
             return raw.view(np.int8)
-        nibbles = np.stack([raw & 15, raw >> 4], axis=2).reshape(len(raw), -1)
+        nibbles = np.stack([raw & 15, raw >> 4], axis=2).reshape(len(raw), 2 * raw.shape[1])
         if nibbles[:, b:].any():
             raise WireError("payload: the padding nibble is not zero")
         return (nibbles[:, :b] ^ 8).astype(np.int8) - np.int8(8)
@@ -196,18 +201,21 @@ class Sign(Codec):
 
     def decode(self, payload: Bytes, header: Header) -> Floats:
         """Scale times signs, rotated back exactly and multiplied once."""
-        b, scale = header.b, np.ascontiguousarray(payload[:, :4]).view("<f4").astype(np.float32)[:, 0]
-        if not (np.isfinite(scale) & ~np.signbit(scale)).all():
+        return self.rows(payload, header).all()
+
+    def rows(self, payload: Bytes, header: Header) -> OneBit:
+        """Strictly checked, and still packed."""
+        b, scales = header.b, np.ascontiguousarray(payload[:, :4]).view("<f4").astype(np.float32)[:, 0]
+        if not (np.isfinite(scales) & ~np.signbit(scales)).all():
             raise WireError("scale: the scale is not a finite non-negative number")
         if b % 8 and (payload[:, -1] >> b % 8).any():
             raise WireError("payload: the padding bits are not zero")
-        values = scaled_signs(
-            np.ascontiguousarray(payload), b, _rotation_key(header), scale.view(np.uint32) % SALTS, scale
-        )
-        within = (
-            len(scale) == 0 or float(scale.max()) * (b + 1) ** 0.5 < _FLOAT32_MAX
-        )  # |Qᵀ s| = √b: no number is longer
-        return values if within else _finite(values, "scale")
+        salts = scales.view(np.uint32) % SALTS
+        rows = OneBit(np.ascontiguousarray(payload), b=b, key=_rotation_key(header), salts=salts, scales=scales)
+        large = np.flatnonzero(scales.astype(np.float64) * (b + 1) ** 0.5 >= _FLOAT32_MAX)  # else no number is too long
+        if len(large):
+            _finite(rows.chosen(large.tolist()).all(), "scale")
+        return rows
 
     def silent(self, payload: memoryview, header: Header) -> bool:
         """Whether the scale is zero."""

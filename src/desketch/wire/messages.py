@@ -6,7 +6,7 @@ and frames are short (`desketch.wire.short`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from desketch.errors import InputError, WireError
 from desketch.keys import Key
 from desketch.wire.codecs import CODEC_TABLE, Codec, rows
 from desketch.wire.frame import Header, pack, unpack
+from desketch.wire.rows import Rows
 from desketch.wire.short import Opener, short_size, shorten
 
 __all__ = ["Batch", "decode", "decode_batch", "decode_extra", "encode", "encode_batch", "frame_size"]
@@ -28,13 +29,18 @@ LARGEST_EXTRA = 65504.0
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What a cohort sent: ``values[i]`` and ``weights[i]`` come from ``senders[i]``; ``refused`` says why not."""
+    """What a cohort sent: row i and ``weights[i]`` come from ``senders[i]``; ``refused`` says why not."""
 
     senders: tuple[int, ...]
-    values: Floats
+    rows: Rows
     weights: npt.NDArray[np.float64]
     refused: Mapping[int, str]
     extra: Floats  # (n, k): the f16 numbers beside the codec's, k as the header agrees
+
+    @property
+    def values(self) -> Floats:
+        """All rows decoded, (n, b)."""
+        return self.rows.all()
 
 
 def encode(
@@ -96,33 +102,39 @@ def encode_batch(
 def decode(frame: bytes | memoryview, expect: Header, *, agreed: float | None = None) -> tuple[Header, Floats]:
     """Decode one frame strictly against ``expect`` (all but the weight); return the header as sent and b float32."""
     weight, payload = _reader(expect, agreed is not None)(frame, agreed)
-    numbers, _ = _cut(payload, expect)
-    return replace(expect, weight=weight), _codec(expect).decode(numbers[None], expect)[0]
+    numbers, _ = _cut([payload], expect)
+    return replace(expect, weight=weight), _codec(expect).decode(numbers, expect)[0]
 
 
 def decode_extra(frame: bytes | memoryview, expect: Header, *, agreed: float | None = None) -> Floats:
     """The extra numbers of one frame, (expect.extra,)."""
-    return _extra_numbers(_cut(_reader(expect, agreed is not None)(frame, agreed)[1], expect)[1])
+    _, payload = _reader(expect, agreed is not None)(frame, agreed)
+    return _extra_numbers(_cut([payload], expect)[1])[0]
 
 
 def decode_batch(frames: Mapping[int, bytes], expect: Header, *, agreed: Mapping[int, float] | None = None) -> Batch:
     """Decode a cohort's frames together; a bad frame is refused with its reason and the others go on."""
-    payloads: dict[int, npt.NDArray[np.uint8]] = {}
     weights: dict[int, float] = {}
-    extra: dict[int, Floats] = {}
+    payloads: dict[int, memoryview] = {}
     refused: dict[int, str] = {}
     read = _reader(expect, agreed is not None)
     for sender, frame in frames.items():
         try:
-            weight, payload = read(frame, None if agreed is None else agreed.get(sender, 1.0))
-            numbers, tail = _cut(payload, expect)
-            extra[sender], weights[sender], payloads[sender] = _extra_numbers(tail), weight, numbers
+            weights[sender], payloads[sender] = read(frame, None if agreed is None else agreed.get(sender, 1.0))
         except WireError as error:
             refused[sender] = str(error)
-    values = _decode_rows(payloads, expect, refused)
-    senders = tuple(sender for sender in frames if sender not in refused)
-    notes = np.array([extra[sender] for sender in senders], dtype=np.float32).reshape(len(senders), expect.extra)
-    return Batch(senders, values, np.array([weights[sender] for sender in senders]), refused, notes)
+    try:
+        extra, rows = _decode_rows(payloads, expect)
+    except WireError:  # row by row, to find out whose fault it is
+        for sender, payload in list(payloads.items()):
+            try:
+                _decode_rows({sender: payload}, expect)
+            except WireError as error:
+                refused[sender] = str(error)
+                del payloads[sender]
+        extra, rows = _decode_rows(payloads, expect)
+    claims = np.array([weights[sender] for sender in payloads], dtype=np.float64)
+    return Batch(tuple(payloads), rows, claims, refused, extra)
 
 
 def frame_size(header: Header, *, agreed: float | None = None) -> int:
@@ -138,23 +150,22 @@ def _codec(header: Header) -> Codec:
     return CODEC_TABLE[header.codec]
 
 
-def _reader(expect: Header, short: bool) -> Callable[[bytes | memoryview, float | None], tuple[float, Bytes]]:
+def _reader(expect: Header, short: bool) -> Callable[[bytes | memoryview, float | None], tuple[float, memoryview]]:
     """What turns a frame, and the weight agreed on with its sender, into the weight and the payload."""
     size = _size(expect)
     opener = Opener(expect, length=size)
 
-    def read_short(frame: bytes | memoryview, agreed: float | None) -> tuple[float, Bytes]:
-        weight, payload = opener.open(frame, agreed=1.0 if agreed is None else agreed)
-        return weight, np.frombuffer(payload, dtype=np.uint8)
+    def read_short(frame: bytes | memoryview, agreed: float | None) -> tuple[float, memoryview]:
+        return opener.open(frame, agreed=1.0 if agreed is None else agreed)
 
-    def read_full(frame: bytes | memoryview, agreed: float | None) -> tuple[float, Bytes]:
+    def read_full(frame: bytes | memoryview, agreed: float | None) -> tuple[float, memoryview]:
         header, payload = unpack(frame, expect)
         if len(payload) != size:
             more = f" and {expect.extra} more in f16" if expect.extra else ""
             raise WireError(
                 f"payload length: got {len(payload)} bytes, {expect.codec} of b={expect.b}{more} takes {size}"
             )
-        return header.weight, np.frombuffer(payload, dtype=np.uint8)
+        return header.weight, payload
 
     return read_short if short else read_full
 
@@ -163,10 +174,18 @@ def _size(header: Header) -> int:
     return _codec(header).size(header.b) + 2 * header.extra
 
 
-def _cut(payload: Bytes, expect: Header) -> tuple[Bytes, Bytes]:
-    """The codec's bytes, and those of the extra numbers."""
+def _cut(payloads: Collection[memoryview], expect: Header) -> tuple[Bytes, Bytes]:
+    """The codec's bytes of every payload, and those of the extra numbers."""
     size = _codec(expect).size(expect.b)
-    return payload[:size], payload[size:]
+    together = np.frombuffer(b"".join(payloads), dtype=np.uint8).reshape(len(payloads), size + 2 * expect.extra)
+    if not expect.extra:
+        return together, together[:, size:]
+    return together[:, :size].copy(), together[:, size:].copy()
+
+
+def _decode_rows(payloads: Mapping[int, memoryview], expect: Header) -> tuple[Floats, Rows]:
+    numbers, tails = _cut(payloads.values(), expect)
+    return _extra_numbers(tails), _codec(expect).rows(numbers, expect)
 
 
 def _tails(extra: npt.ArrayLike | None, n: int, k: int) -> list[bytes]:
@@ -179,30 +198,8 @@ def _tails(extra: npt.ArrayLike | None, n: int, k: int) -> list[bytes]:
     return [row.tobytes() for row in np.clip(given, -LARGEST_EXTRA, LARGEST_EXTRA).astype("<f2")]
 
 
-_NO_EXTRA = np.empty(0, dtype=np.float32)
-
-
-def _extra_numbers(tail: Bytes) -> Floats:
-    if not len(tail):
-        return _NO_EXTRA
-    numbers = np.frombuffer(tail.tobytes(), dtype="<f2").astype(np.float32)
+def _extra_numbers(tails: Bytes) -> Floats:
+    numbers = tails.view("<f2").astype(np.float32) if tails.size else np.empty((len(tails), 0), dtype=np.float32)
     if not np.isfinite(numbers).all():
         raise WireError("extra: a number beside the payload is not finite")
     return numbers
-
-
-def _decode_rows(payloads: Mapping[int, npt.NDArray[np.uint8]], expect: Header, refused: dict[int, str]) -> Floats:
-    """All rows in one pass; only when that fails, row by row to find out whose fault it is."""
-    codec = _codec(expect)
-    if not payloads:
-        return np.empty((0, expect.b), dtype=np.float32)
-    try:
-        return codec.decode(np.stack(list(payloads.values())), expect)
-    except WireError:
-        good = []
-        for sender, payload in payloads.items():
-            try:
-                good.append(codec.decode(payload[None], expect))
-            except WireError as error:
-                refused[sender] = str(error)
-        return np.concatenate(good) if good else np.empty((0, expect.b), dtype=np.float32)

@@ -11,9 +11,10 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from desketch.errors import RunError
 from desketch.fed import Attendance, run
 from desketch.integrations.mqtt import link as links
-from desketch.integrations.mqtt.address import tls_context
-from desketch.integrations.mqtt.client import LastAnswer
+from desketch.integrations.mqtt.address import Address, tls_context
+from desketch.integrations.mqtt.client import LastAnswer, MqttClient
 from desketch.integrations.mqtt.credentials import make_credentials
+from desketch.integrations.mqtt.inbox import Message
 from desketch.integrations.mqtt.link import Link
 from desketch.integrations.mqtt.stamp import Stamps
 
@@ -85,6 +86,43 @@ def test_a_repeated_order_gets_the_same_bytes_and_costs_no_work(broker, tmp_path
                 carrier.send(0, b"order", carrier.now() + 20)
                 assert [arrival.data for arrival in gather(carrier, 1)] == [b"\x01"]
     assert worked == [b"order"]
+
+
+@pytest.mark.parametrize("when", ["before the reply left", "after"])
+def test_an_order_that_is_repeated_after_its_reply_left_is_answered_again(when):
+    """The reply may have been lost: what came before it left asked for it, what comes later asks again."""
+    client = MqttClient(Address(host="127.0.0.1", port=1, tls=False), 0, lambda order: repeat("before") or b"reply")
+    stamps, sent = Stamps(), []
+
+    def repeat(at):
+        if when.startswith(at) and not client._last.given(b"order"):
+            client._receive([Message("d/0/o", stamps.next() + b"order")])
+
+    def publish(topic, data):
+        sent.append(data)
+        if when == "after" and len(sent) == 1:
+            client._receive([Message("d/0/o", stamps.next() + b"order")])
+        return True
+
+    client.link.publish = publish
+    client._receive([Message("d/0/o", stamps.next() + b"order")])
+    for _ in range(2):
+        waiting, client._waiting = client._waiting, None
+        if waiting is not None:
+            client._serve(waiting)
+    assert sent == [b"reply"] * (1 if when.startswith("before") else 2)
+
+
+def test_the_broker_confirms_what_a_party_leaves_behind(broker):
+    """It is not only written to a socket that is then closed."""
+    asked, confirmed = [], []
+    with Threads(broker.client(0, bytes)), broker.carrier() as carrier:
+        wait_for_nodes(carrier, 1)
+        mqtt = carrier.link._client
+        publish = mqtt.publish
+        mqtt.publish = lambda *message, **how: asked.append(how["qos"]) or publish(*message, **how)
+        mqtt.on_publish = lambda client, data, mid, reason, properties: confirmed.append(reason.value)
+    assert (asked, confirmed) == ([1], [0])
 
 
 def test_a_damaged_answer_is_no_answer(tmp_path):

@@ -31,8 +31,9 @@ from desketch.session.agreement import Agreement, WrappedApp
 from desketch.session.carrier import Arrival
 from desketch.session.exchange import Ask
 from desketch.session.identity import Identities
+from desketch.session.report import RoundReport
 from desketch.session.rounds import Rounds
-from desketch.session.server import RoundReport, ServerSession
+from desketch.session.server import ServerSession
 from desketch.wire import Wire
 
 __all__ = ["SketchStrategy"]

@@ -73,9 +73,7 @@ class MqttCarrier(Carrier):
 
     def close(self, *, over: bool = False) -> None:
         """Leave; clients that are told the run is ``over`` end too."""
-        if over:
-            self.link.publish(self._topics.everybody, self._stamps.next())
-        self.link.close()
+        self.link.close(last=(self._topics.everybody, self._stamps.next()) if over else None, retain=False)
 
     def __enter__(self) -> Self:
         self.open()

@@ -143,12 +143,13 @@ class MqttClient:
                 self._last.keep(waiting.order, reply)
             except WireError:  # not an order at all; whoever sent it waits in vain
                 reply = b""
+        with self._ready:
+            again = self._waiting  # what comes after the reply has left may ask for it because it was lost
         sent = bool(reply) and self.link.publish(self._topics.replies(self.client), reply)
         self.link.acknowledge(waiting.message)
         with self._ready:
-            later = self._waiting
-            if sent and later is not None and later.order == waiting.order:
-                self.link.acknowledge(later.message)  # it asked for what has just left
+            if sent and again is not None and again is self._waiting and again.order == waiting.order:
+                self.link.acknowledge(again.message)  # it asked for what has just left
                 self._waiting = None
         return Answered(len(waiting.order), len(reply), repeated, self.link.traffic())
 

@@ -149,11 +149,15 @@ class Link:
             self._client.ack(message.mid, message.qos)
             self._wake()
 
-    def close(self, *, last: tuple[str, bytes] | None = None) -> None:
-        """Say goodbye; ``last`` is a retained message to leave behind."""
+    def close(self, *, last: tuple[str, bytes] | None = None, retain: bool = True) -> None:
+        """Say goodbye; ``last`` is a message to leave behind.
+
+        It has QoS 1 on any link: a socket that is closed with something unread on it is reset, and takes along what
+        the broker has not read yet.
+        """
         self._closing.set()
         if last is not None and self.connected:
-            info = self._client.publish(last[0], last[1], qos=self.qos, retain=True)
+            info = self._client.publish(*last, qos=1, retain=retain)
             self._wake()
             with suppress(RuntimeError, ValueError):
                 info.wait_for_publish(5.0)
