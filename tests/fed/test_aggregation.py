@@ -53,6 +53,7 @@ def test_the_reference_runs_over_the_last_rounds() -> None:
     grown = [judge(aggregator, 1000 * UNITS) for _ in range(40)]
     assert grown[0].void is not None
     assert set(grown[0].refused) == set(range(6))
+    assert grown[3].void is not None  # it follows what passed, not what was sent
     assert grown[-1].limited == {}
     assert grown[-1].participants == tuple(range(6))
 
