@@ -6,6 +6,7 @@ import os
 import pickle
 import sys
 import warnings
+from copy import deepcopy
 from datetime import timedelta
 from pathlib import Path
 
@@ -229,7 +230,7 @@ def joined(rank, options):
 def not_finite(rank, options):
     """Rank 1's update is NaN in the second round only; then everyone's."""
     loop = Loop(rank, **options).run(2)
-    theta = loop.outer.theta.clone()
+    theta, M = loop.outer.theta.clone(), deepcopy(loop.outer.nesterov.M)
     loop.inner()
     loop.outer.step()
     loop.inner()
@@ -258,6 +259,7 @@ def not_finite(rank, options):
         error = str(e)
     return {
         "theta": theta,
+        "M": M,
         "delta": delta,
         "after": after,
         "stats": stats,
