@@ -75,7 +75,7 @@ class Fleet:
 
     def moments(self, rank: int) -> list[float]:
         """The mean second moment of every tensor of a worker."""
-        from desketch.integrations.torch.moments import second_moments
+        from desketch.fed.moments import second_moments
 
         return second_moments(self.optimizers[rank], self.parameters[rank])
 

@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from statistics import fmean, stdev
 from typing import Any
 
-NAMES = {"alone": "**alone, nothing sent**", "learned": "learned (the default)", "open": "known in advance"}
+NAMES = {  # the server's step, the weights a tensor
+    "alone": ("**alone, nothing sent**", ""),
+    "learned": ("learned", "from clients (the default)"),
+    "learned-plain": ("learned", "1"),
+    "open": ("known in advance", "from clients"),
+    "open-plain": ("known in advance", "1"),
+}
 
 
 def rows(result: dict[str, Any]) -> str:
-    """The server's step, compression, bytes and loss."""
-    lines = ["| server step | compression | rounds | bytes a parameter | validation |", "|---|---:|---:|---:|---:|"]
+    """The server's step, weights, compression, bytes and loss, means over the seeds."""
+    cells: dict[tuple[float, str], list[dict[str, Any]]] = defaultdict(list)
     for row in result["rows"]:
-        compression = f"{row['compression']:g}x" if row["compression"] else ""
+        cells[row["compression"] or 0.0, row["step"]].append(row)
+    lines = [
+        "| server step | weights a tensor | compression | bytes a parameter | validation | seeds |",
+        "|---|---|---:|---:|---:|---:|",
+    ]
+    for (times, name), cell in sorted(cells.items(), key=lambda item: (item[0][0], list(NAMES).index(item[0][1]))):
+        losses = [row["validation"] for row in cell]
+        spread = f" ± {stdev(losses):.3f}" if len(losses) > 1 else ""
+        step, weights = NAMES[name]
         lines.append(
-            f"| {NAMES[row['step']]} | {compression} | {row['rounds']} | {row['bytes_per_parameter']:.3g} | "
-            f"{row['validation']:.3f} |"
+            f"| {step} | {weights} | {f'{times:g}x' if times else ''} | {cell[0]['bytes_per_parameter']:.3g} "
+            f"| {fmean(losses):.3f}{spread} | {len(losses)} |"
         )
     return "\n".join(lines)

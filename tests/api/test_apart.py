@@ -177,7 +177,14 @@ def test_a_client_refuses_a_server_that_promises_something_else(tmp_path, there,
     own = here and Promise(privacy=here, rounds=ROUNDS)
     settings = {"wire": ds.Wire(compression=1, codec="f32"), "privacy": here, "statistics": "refuse", "robust": None}
     settings |= {"local_steps": 2, "batch_size": 8, "eta_local": 0.1, "server_optimizer": "sgd", "eta_global": "auto"}
-    settings |= {"momentum": None, "client_momentum": 0.0, "average": 1, "fraction": 1.0, "seed": 0}
+    settings |= {
+        "momentum": None,
+        "client_momentum": 0.0,
+        "tensor_weights": "none",
+        "average": 1,
+        "fraction": 1.0,
+        "seed": 0,
+    }
 
     def parties(seed, codec="f32"):
         return apart.Parties(

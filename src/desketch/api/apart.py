@@ -238,6 +238,7 @@ def join(
             eta_global="auto",
             momentum=None,
             client_momentum=0.0,
+            tensor_weights="none",
             average=1,
             fraction=fraction,
             seed=seed,

@@ -27,11 +27,13 @@ from desketch.fed.iterates import make_average
 from desketch.fed.local import ClientData, LocalWork
 from desketch.fed.mechanism import Privacy
 from desketch.fed.module_client import MakeOptimizer, ModuleClient, StepsClient, TrainClient, batch_loss, takes_model
+from desketch.fed.open_step import adaptive
 from desketch.fed.optimizers import make_optimizer
 from desketch.fed.replica import digest
 from desketch.fed.robust import check_cohort, parse_rule
 from desketch.fed.rounds import Attendance, Federation
 from desketch.fed.tensor_client import tensor_clients
+from desketch.fed.tensor_weights import TensorWeights, check_tensor_weights
 from desketch.keys import Key
 from desketch.privacy.per_example import PerExample
 from desketch.privacy.planning import RunShape, plan_private_run
@@ -56,6 +58,7 @@ class Settings:
     eta_global: float | Literal["auto"]
     momentum: float | None
     client_momentum: float | Literal["auto"]
+    tensor_weights: str
     average: int | str
     fraction: float
     seed: int
@@ -82,6 +85,7 @@ class Parties:
             raise InputError("there are no clients; give at least one Client")
         for place, client in enumerate(looked_at(clients)):
             _check_kind(place, client)
+        check_tensor_weights(settings.tensor_weights)
         if settings.average == "local":
             raise ConfigError("average='local' is offered by `desketch train` alone; use a number or 'all'")
         if settings.robust is not None:
@@ -122,6 +126,7 @@ class Parties:
             **asdict(s.wire),
             "b": s.wire.sketch_size(self.model.d),
             "client_beta": self.client_beta,
+            "weighs_tensors": self.weighs_tensors,
             "dp": None if s.privacy is None else {"mechanism": type(s.privacy).__name__, **asdict(s.privacy)},
         }
 
@@ -144,6 +149,7 @@ class Parties:
             sizes=sizes,
             agreed=sizes,
             along=beta > 0 and s.eta_global == "auto",
+            tensor_weights=TensorWeights(self.model.sizes) if self.weighs_tensors else None,
         )
         federation = Federation(
             clients=self.participants,
@@ -181,10 +187,22 @@ class Parties:
         """Whether every client is known to take plain gradient steps."""
         if not all(isinstance(client, Client) and client.train is None for client in looked_at(self.clients)):
             return False
-        if self.optimizer is None:
-            return True
-        parameters = [p for p in self.model.module.parameters() if p.requires_grad]
-        return isinstance(self.optimizer(parameters), torch.optim.SGD)
+        return self.optimizer is None or isinstance(self._made_optimizer, torch.optim.SGD)
+
+    @cached_property
+    def _made_optimizer(self) -> Any:
+        """One of the clients' optimisers, to look at."""
+        assert self.optimizer is not None
+        return self.optimizer([p for p in self.model.module.parameters() if p.requires_grad])
+
+    @cached_property
+    def weighs_tensors(self) -> bool:
+        """Whether sketches are weighted: where every client is known to train with an optimiser of Adam's kind."""
+        s = self.settings
+        if s.tensor_weights == "none" or s.privacy is not None or self.optimizer is None or len(self.model.sizes) < 2:
+            return False
+        ours = all(isinstance(client, Client) and client.train is None for client in looked_at(self.clients))
+        return ours and adaptive(self._made_optimizer)
 
     def _participants(self, privacy: Privacy | None) -> Sequence[Participant]:
         """One for each client: all of a list now, those of other sequences when they are asked for."""

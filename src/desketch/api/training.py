@@ -49,6 +49,7 @@ def federate(
     eta_global: float | Literal["auto"] = "auto",
     momentum: float | None = None,
     client_momentum: float | Literal["auto"] = "auto",
+    tensor_weights: Literal["auto", "none"] = "auto",
     average: int | Literal["all"] = 10,
     fraction: float = 1.0,
     statistics: Literal["refuse", "local"] = "refuse",
@@ -82,6 +83,8 @@ def federate(
         momentum: beta of the server optimiser.
         client_momentum: clients send the running mean of their updates with this beta, in (0, 1); 0 for each update as
             it is; "auto": 0.8 where all clients are asked in every round and take at most 5 plain gradient steps.
+        tensor_weights: "auto" weighs the tensors in the sketch by the second moments of the clients' optimisers, where
+            all have them (Adam's kind) and there is no privacy; "none" does not.
         average: evaluate and return the mean of the last n rounds' weights; "all" for all, 1 for the last alone.
         fraction: the share of the clients asked in a round.
         statistics: "local" lets every client keep its own running statistics (BatchNorm); metrics are then means over
@@ -116,6 +119,7 @@ def federate(
         eta_global=eta_global,
         momentum=momentum,
         client_momentum=client_momentum,
+        tensor_weights=tensor_weights,
         average=average,
         fraction=fraction,
         seed=seed,

@@ -81,6 +81,7 @@ class Bed:
             eta_global="auto",
             momentum=None,
             client_momentum=0.0,
+            tensor_weights="none",
             average=self.average,
             fraction=self.cohort / self.users,
             seed=0,

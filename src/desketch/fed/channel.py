@@ -23,10 +23,11 @@ from desketch.fed.aggregation import Aggregator, Judgement
 from desketch.fed.mechanism import SketchMechanism
 from desketch.fed.robust import Rule, rule_of
 from desketch.fed.signal import Signal, measure_signal
+from desketch.fed.tensor_weights import TensorWeights
 from desketch.fed.update import Update
 from desketch.keys import Key
 from desketch.privacy.mechanisms import SketchClipClientsShared
-from desketch.sketches import Sketch, draw
+from desketch.sketches import Sketch, Weighted, draw
 from desketch.wire import Wire
 from desketch.wire.rows import Beside
 
@@ -72,6 +73,9 @@ class Channel(ABC):
         """A client's frame in the form that explains itself, for files."""
         return frame
 
+    def learn(self, t: int, update: Update) -> None:  # noqa: B027 - most channels learn nothing
+        """A replica took round t's update in: what later rounds' coding depends on is kept here."""
+
     def state_dict(self) -> dict[str, Any]:
         """State to checkpoint: a tree of tensors and JSON values."""
         return {}
@@ -99,6 +103,7 @@ class SketchChannel(Channel):
         sizes: Mapping[int, float] | None = None,
         along: bool = False,
         agreed: Mapping[int, float] | None = None,
+        tensor_weights: TensorWeights | None = None,
         **settings: Any,
     ) -> None:
         """Carry vectors of d numbers; ``settings`` are those of a `Wire`, given here in place of one.
@@ -106,6 +111,7 @@ class SketchChannel(Channel):
         ``robust`` is how the server averages, ``sizes`` the weights that no client may exceed.  With ``along`` every
         message has one more number, of the raw update along the last step (`desketch.fed.client_momentum`).  ``agreed``
         are the weights that both ends know, so that frames need not say them (default: 1 for everybody).
+        ``tensor_weights`` says where the noise of the sketch goes.
         """
         if wire is not None and settings:
             raise ConfigError(f"give a Wire, or its settings, not both; got also {', '.join(settings)}")
@@ -117,7 +123,9 @@ class SketchChannel(Channel):
                 "noise shared out over clients travels in whole steps of f32, the number along the last step in f16; "
                 "set client_momentum to 0, or let the server add the noise"
             )
-        self.robust, self.along = robust, along
+        if tensor_weights and mechanism:
+            raise PrivacyError("second moments are facts about the data; a private run has no weights a tensor")
+        self.robust, self.along, self.tensor_weights = robust, along, tensor_weights
         self.agreed = {} if mechanism else agreed or {}
         self.aggregator = Aggregator(rule_of(robust, private_mean=mechanism is not None), sizes=sizes)
         self._drawn: tuple[int, Sketch] | None = None
@@ -133,6 +141,12 @@ class SketchChannel(Channel):
             )
         return self._drawn[1]
 
+    def weighted_at(self, t: int) -> Sketch | Weighted:
+        """R_t between D⁻¹ and D, where tensors have weights."""
+        weights = self.tensor_weights
+        D = weights.at(t) if weights else None
+        return Weighted(self.sketch_at(t), D, weights.sizes) if weights and D else self.sketch_at(t)
+
     def encode_updates(
         self,
         t: int,
@@ -141,10 +155,11 @@ class SketchChannel(Channel):
         clients: Sequence[int],
         weights: Sequence[float],
         along: Sequence[float] | None = None,
+        moments: Sequence[Sequence[float]] | None = None,
     ) -> list[bytes]:
         """enc_t: R_t Δw_c as a frame."""
-        sketches = self.sketch_at(t).sketch(deltas)
-        return self.encode_sketches(t, sketches, clients=clients, weights=weights, along=along)
+        sketches = self.weighted_at(t).sketch(deltas)
+        return self.encode_sketches(t, sketches, clients=clients, weights=weights, along=along, moments=moments)
 
     def encode_sketches(
         self,
@@ -154,27 +169,31 @@ class SketchChannel(Channel):
         clients: Sequence[int],
         weights: Sequence[float],
         along: Sequence[float] | None = None,
+        moments: Sequence[Sequence[float]] | None = None,
     ) -> list[bytes]:
-        """Frames of sketches that are already made; under client-level DP they are clipped and weigh alike."""
+        """Frames of sketches that are already made; under client-level DP they are clipped and weigh alike.
+
+        ``moments`` are what `TensorWeights.say` makes of each client's, in the rounds where they are due.
+        """
         rows = sketches if along is None else torch.cat([sketches, sketches.new_tensor(along)[:, None]], dim=1)
         if self.mechanism:  # the number along the last step is one more row of the sketch, and clipped with it
             rows, weights = self.mechanism.guard(rows), [1.0] * len(clients)
         key = self.key.fold_in("rounding")
         rounding = [key.fold_in(client, t) for client in clients]
-        values, extra = rows[:, : self.b], rows[:, self.b :]
+        values, extra = rows[:, : self.b], rows[:, self.b :].double().cpu().numpy()
         return wire.encode_batch(
             values,
             self.header(t, "update"),
             weights=weights,
             rounding=rounding,
-            extra=extra.double().cpu().numpy(),
+            extra=extra if moments is None else np.concatenate([extra, np.asarray(moments)], axis=1),
             agreed=[self.agreed.get(client, 1.0) for client in clients],
         )
 
     def aggregate(self, t: int, frames: Mapping[int, bytes]) -> ServerStep:
         """The mean of the decoded sketches, encoded again; the server never sees more than R^b."""
         batch = self.decode_updates(t, dict(sorted(frames.items())))  # nobody gains by being first
-        rows = Beside(batch.rows, batch.extra) if self.along else batch.rows
+        rows = Beside(batch.rows, batch.extra[:, :1]) if self.along else batch.rows
         weights = torch.from_numpy(batch.weights)
         judged = self.aggregator.judge(batch.senders, rows, weights, found=len(batch.refused))
         y, refused = judged.y, {**batch.refused, **judged.refused}
@@ -183,8 +202,11 @@ class SketchChannel(Channel):
             y = self.mechanism.average(torch.from_numpy(rows.chosen(kept).all()))
         if y is None:
             return ServerStep(None, (), refused, void=judged.void)
+        counted = np.isin(batch.senders, judged.participants)
+        said = batch.extra[counted, int(self.along) :]
+        medians = self.tensor_weights.merge(said) if self.tensor_weights and self._due(t) else []
         try:
-            frame = self.encode_broadcast(t, y)
+            frame = self.encode_broadcast(t, y, beside=medians)
         except WireError as error:
             return ServerStep(None, (), refused, judged.limited, void=f"broadcast: {error}")
         signal = None if self.mechanism else self._signal(batch, judged)
@@ -215,17 +237,28 @@ class SketchChannel(Channel):
         """A client's update as a full frame."""
         return wire.lengthen(frame, self.header(t, "update"), agreed=self.agreed.get(client, 1.0))
 
-    def encode_broadcast(self, t: int, y: Tensor) -> bytes:
+    def encode_broadcast(self, t: int, y: Tensor, *, beside: Sequence[float] = ()) -> bytes:
         """The frame that carries the mean sketch, and what goes beside it, to everyone."""
         header, rounding = self.header(t, "broadcast"), self.key.fold_in("rounding", "server", t)
-        return wire.encode(y[: self.b], header, rounding=rounding, extra=y[self.b :].tolist(), agreed=1.0)
+        extra = [*y[self.b :].tolist(), *beside]
+        return wire.encode(y[: self.b], header, rounding=rounding, extra=extra, agreed=1.0)
 
     def decode_broadcast(self, t: int, frame: bytes) -> Update:
         """dec_t: u = R_tᵀ y with the R_t that made y."""
         expect = self.header(t, "broadcast")
         y = torch.from_numpy(wire.decode(frame, expect, agreed=1.0)[1])
-        along = float(wire.decode_extra(frame, expect, agreed=1.0)[0]) if self.along else None
-        return Update(self.sketch_at(t).desketch(y), norm(y), self.b, along)
+        extra = wire.decode_extra(frame, expect, agreed=1.0).tolist() if expect.extra else []
+        along = extra.pop(0) if self.along else None
+        return Update(self.weighted_at(t).desketch(y), norm(y), self.b, along, tuple(extra))
+
+    def learn(self, t: int, update: Update) -> None:
+        """The weights of later rounds."""
+        if self.tensor_weights and update.moments:
+            self.tensor_weights.learn(t, update.moments)
+
+    def _due(self, t: int) -> int:
+        """How many numbers of `TensorWeights` travel in round t."""
+        return self.tensor_weights.due(t) if self.tensor_weights else 0
 
     def header(self, t: int, kind: str) -> wire.Header:
         """What a frame of round t must say; ``kind`` is "update" or "broadcast"."""
@@ -240,5 +273,5 @@ class SketchChannel(Channel):
             key=key,
             codec=codec,
             kind=kind,
-            extra=int(self.along),
+            extra=int(self.along) + self._due(t),
         )

@@ -34,7 +34,8 @@ class Participant(Protocol):
     """One client: anything that turns the current model into an update and a weight.
 
     Optional attributes: ``crew``, a `Crew` that trains several participants at once; ``mechanism``, what makes its
-    updates private; ``state_dict`` and ``load_state_dict`` for what it keeps between rounds.
+    updates private; ``state_dict`` and ``load_state_dict`` for what it keeps between rounds; ``moments``, its
+    optimiser's mean second moment of every tensor after the last update.
     """
 
     @property
@@ -87,6 +88,7 @@ def encode_updates(
             continue
         good, who = rows if all(finite) else rows[kept], [members[i].client for i in kept]
         shares = [weights[i] for i in kept]
+        beside = _beside(channel, t, [members[i] for i in kept])
         if isinstance(channel, SketchChannel) and isinstance(members[0], SketchingParticipant):
             if memory or channel.along:
                 raise InputError("a client that gives only sketches has no update to average: no client_momentum")
@@ -94,10 +96,10 @@ def encode_updates(
         elif isinstance(channel, SketchChannel) and channel.along:
             along = along_last_step(good, last_step, b=channel.b)
             means = memory.means(t, good, clients=who) if memory else good
-            sent = channel.encode_updates(t, means, clients=who, weights=shares, along=along)
+            sent = channel.encode_updates(t, means, clients=who, weights=shares, along=along, **beside)
         else:
             good = memory.means(t, good, clients=who) if memory else good
-            sent = channel.encode_updates(t, good, clients=who, weights=shares)
+            sent = channel.encode_updates(t, good, clients=who, weights=shares, **beside)
         frames |= zip(who, sent, strict=True)
         del rows, good  # before the next are made: their memory is used again
     order = [p.client for p in participants]
@@ -118,6 +120,14 @@ def encode_update(
     for client, reason in refused.items():
         raise InputError(f"client {client}, round {t}: {reason}")
     return frames[participant.client]
+
+
+def _beside(channel: Channel, t: int, members: Sequence[Participant]) -> dict[str, Any]:
+    """What clients say of their second moments, in the rounds where it is due."""
+    weights = channel.tensor_weights if isinstance(channel, SketchChannel) else None
+    if weights is None or not weights.due(t):
+        return {}
+    return {"moments": [weights.say(getattr(member, "moments", None)) for member in members]}
 
 
 _Rows = tuple[Sequence[Participant], Tensor, list[float]]

@@ -24,6 +24,7 @@ from desketch.core.batches import moved
 from desketch.core.flat import FlatModel
 from desketch.errors import InputError
 from desketch.fed.local import LocalWork, batch_indices, stream
+from desketch.fed.moments import second_moments
 
 __all__ = ["BatchLoss", "MakeOptimizer", "ModuleClient", "StepsClient", "TrainClient", "batch_loss", "takes_model"]
 
@@ -127,6 +128,7 @@ class StepsClient(ModuleClient):
         self.data, self.loss, self.work, self.optimizer = data, loss, work, optimizer
         self.keep_optimizer, self.collate = keep_optimizer, collate
         self.kept: dict[str, Any] = {}
+        self.moments: list[float] | None = None
         self.weight = float(_examples(client, data) if weight is None else weight)
 
     def train(self, t: int) -> float:
@@ -146,6 +148,7 @@ class StepsClient(ModuleClient):
             taken += 1
         if taken == 0:
             raise InputError(f"client {self.client} has no data: its loader gave no batch; leave the client out")
+        self.moments = second_moments(optimizer, parameters)
         if self.keep_optimizer:
             self.kept = optimizer.state_dict()
         return self.weight

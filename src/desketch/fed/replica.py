@@ -77,6 +77,7 @@ class Replica:
                 self.optimizer.apply(self.w, update)
             else:
                 self._try(t, update)
+            self.channel.learn(t, update)
         self.version = t
 
     def _surely_usable(self, update: Update) -> bool:
@@ -135,13 +136,17 @@ class Replica:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything another replica needs to go on from here."""
-        return {"version": self.version, "w": self.w, "optimizer": self.optimizer.state_dict()}
+        state = {"version": self.version, "w": self.w, "optimizer": self.optimizer.state_dict()}
+        weights = getattr(self.channel, "tensor_weights", None)
+        return state | ({"tensor_weights": weights.state_dict()} if weights else {})
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Become the replica of that state."""
         self.version = int(state["version"])
         self.w.copy_(state["w"])
         self.optimizer.load_state_dict(state["optimizer"])
+        if "tensor_weights" in state:
+            self.channel.tensor_weights.load_state_dict(state["tensor_weights"])  # type: ignore[attr-defined]
         self._tops = {}
 
     def checkpoint_size(self) -> int:

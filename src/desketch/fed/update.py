@@ -15,9 +15,11 @@ class Update:
 
     ``along`` is the mean of sqrt(d/b) <Δ_c, s>/|s| over the clients' raw updates, s the step before: one more number of
     the broadcast, where clients send running means (`desketch.fed.client_momentum`); None where they do not.
+    ``moments`` is what it says of the tensors' second moments, in rounds where it does (`desketch.fed.tensor_weights`).
     """
 
     vector: Tensor
     norm: float
     b: int
     along: float | None = None
+    moments: tuple[float, ...] = ()

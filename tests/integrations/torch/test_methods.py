@@ -15,13 +15,13 @@ from torch import nn
 from desketch import Key, Wire
 from desketch.baselines.chunks import CHUNK
 from desketch.errors import ConfigError, RunError, WireError
+from desketch.fed.moments import drop_broken_state, second_moments
 from desketch.fed.open_step import adaptive
 from desketch.integrations.torch import Dense, Signs, SketchedOuter, Sparse, choose
 from desketch.integrations.torch.auto import bytes_per_parameter
 from desketch.integrations.torch.measured import ALONE, ROWS
 from desketch.integrations.torch.methods import FEW, METHODS, defaults, make, wire_of
 from desketch.integrations.torch.methods.sparse import SparseMethod
-from desketch.integrations.torch.moments import drop_broken_state, second_moments
 from desketch.integrations.torch.nesterov import Nesterov
 
 SIZES = [300_000, 155_616]

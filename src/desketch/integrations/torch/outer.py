@@ -32,12 +32,12 @@ from torch import Tensor, nn
 
 from desketch.core.flat import FlatParameters
 from desketch.errors import ConfigError, InputError, RunError
+from desketch.fed.moments import drop_broken_state, second_moments
 from desketch.fed.open_step import adaptive
 from desketch.integrations.torch.agreement import digest, require_equal, short
 from desketch.integrations.torch.auto import Choice, choose
 from desketch.integrations.torch.exchange import Exchange
 from desketch.integrations.torch.methods import AnyWire, defaults, make, wire_of
-from desketch.integrations.torch.moments import drop_broken_state, second_moments
 from desketch.integrations.torch.nesterov import Nesterov
 from desketch.integrations.torch.round import OuterStats, Report, Skipped, exchange_update, report
 from desketch.integrations.torch.site import Site
