@@ -105,7 +105,9 @@ def build(job: dict[str, Any], symbols: int) -> tuple[Any, Any, Any, Any]:
             )
             parallel.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
         else:
-            parallel.register_comm_hook(SketchState(key=key, **settings), sketch_hook)
+            weigh = settings.pop("weights", "none") == "rms"
+            state = SketchState(key=key, **settings)
+            parallel.register_comm_hook(state.weigh(model.parameters()) if weigh else state, sketch_hook)
         return model, parallel, optimizer, None
     if name == "alone":
         return model, model, optimizer, None

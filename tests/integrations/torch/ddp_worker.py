@@ -78,6 +78,8 @@ def moments(rank, options):
     used = []
     for hook_state in (None, state):
         model = mlp()
+        if options.get("weigh") and hook_state is not None:
+            state.weigh(model.parameters())
         parallel = DistributedDataParallel(model, bucket_cap_mb=100)
         if hook_state is not None:
             parallel.register_comm_hook(hook_state, sketch_hook)
@@ -103,9 +105,23 @@ def resume(rank, options):
         state, model = SketchState(compression=4, key=Key(2)), mlp()
         for part in range(2):
             state, model = pickled(state), pickled(model)
+            if options.get("weigh"):
+                state.weigh(model.parameters())
             train(rank, state, steps=3, seed=part, model=model)
         out[name] = {"w": flat(model), "step": state.step, "stats": state.compression_stats()}
     return out
+
+
+def forgotten(rank, options):
+    """A restored state that weighed tensors and was not told them again."""
+    model = mlp()
+    state = SketchState(compression=4, key=Key(2)).weigh(model.parameters())
+    train(rank, state, steps=2, model=model)
+    try:
+        train(rank, pickle.loads(pickle.dumps(state)), steps=1, model=model)
+    except (RunError, RuntimeError) as error:
+        return {"error": str(error)}
+    return {"error": None}
 
 
 def mismatch(rank, options):
@@ -131,7 +147,7 @@ def overflow(rank, options):
     return out
 
 
-SCENARIOS = {f.__name__: f for f in (equal_ranks, moments, learn, resume, mismatch, overflow)}
+SCENARIOS = {f.__name__: f for f in (equal_ranks, moments, learn, resume, forgotten, mismatch, overflow)}
 
 
 def main() -> None:

@@ -23,6 +23,9 @@ PAIR = {
     "equal": ("equal_ranks", {"family": "countsketch"}),
     "moments countsketch": ("moments", {"family": "countsketch", "draws": DRAWS}),
     "moments srht": ("moments", {"family": "srht", "draws": DRAWS}),
+    "moments weighed": ("moments", {"family": "countsketch", "draws": DRAWS, "weigh": True}),
+    "resume weighed": ("resume", {"weigh": True}),
+    "forgotten": ("forgotten", {}),
     "learn": ("learn", {"steps": 400, "compression": 4, "lr_factor": 0.5}),
     "resume": ("resume", {}),
     "mismatch": ("mismatch", {}),
@@ -89,6 +92,29 @@ def test_a_pickled_state_continues_the_same_stream(pair):
     assert torch.equal(seen["pickled"]["w"], seen["kept"]["w"])
     assert seen["pickled"]["step"] == 6
     assert seen["pickled"]["stats"] == seen["kept"]["stats"]
+
+
+def test_weighed_tensors_have_the_mean_g_and_noise_of_their_own_size(pair):
+    def noise(seen):
+        plain, used = seen["plain"].double(), seen["used"].double()[50:]  # the weights are then those of this batch
+        parts = zip(*(x.split([64 * 128, 128, 128 * 10, 10], dim=-1) for x in (plain, used)), strict=True)
+        return plain, used, [float((u - g).square().sum(1).mean() / g.square().sum()) for g, u in parts]
+
+    seen, other = (rank["moments weighed"] for rank in pair)
+    assert torch.equal(seen["used"], other["used"])
+    plain, used, weighed = noise(seen)
+    along = used @ plain / plain.square().sum()
+    assert abs((along.mean() - 1) / (along.std() / len(used) ** 0.5)) < 4.5
+    _, _, alike = noise(pair[0]["moments countsketch"])
+    assert max(weighed) < 3 * min(weighed)
+    assert max(alike) > 10 * min(alike)
+
+
+def test_weights_are_resumed_too(pair):
+    seen = pair[0]["resume weighed"]
+    assert torch.equal(seen["pickled"]["w"], seen["kept"]["w"])
+    assert not torch.equal(seen["kept"]["w"], pair[0]["resume"]["kept"]["w"])
+    assert all("weigh(model.parameters()) again" in rank["forgotten"]["error"] for rank in pair)
 
 
 def test_ranks_with_different_keys_are_refused(pair):

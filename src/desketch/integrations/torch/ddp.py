@@ -5,6 +5,10 @@ sketches is the sketch of the mean, ``E[Rᵀ s] = ḡ`` and ``E|Rᵀ s|² <= (1 
 R is drawn afresh for every (step, offset of the bucket in the step), from a public key: nothing is remembered about a
 bucket, so DDP may rebuild its buckets after step 0, and a resumed state goes on with the keys not yet used.
 
+With `SketchState.weigh` the sketch is ``R D⁻¹ g_i`` and ``D Rᵀ s`` is used, D_l the running rms of tensor l in the
+gradients that were used: public, and without a byte.  Every tensor then has noise of its own size, where an Adam that
+sees the same noise everywhere would forget which tensors have the small gradients.
+
 ::
 
     state = SketchState(family="countsketch", compression=10, key=Key(2023))
@@ -14,7 +18,7 @@ bucket, so DDP may rebuild its buckets after step 0, and a resumed state goes on
 # No postponed annotations here: DDP compares the hook's annotations with the real classes.
 import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,14 +28,19 @@ from torch._C._distributed_c10d import GradBucket
 from torch.futures import Future
 
 from desketch.errors import InputError, RunError
+from desketch.fed.auto_step import round16
 from desketch.keys import Key
-from desketch.sketches import FAMILIES, Sketch, draw
+from desketch.sketches import FAMILIES, Sketch, Weighted, draw
+from desketch.theory.weights import normalised
 
 __all__ = ["CompressionStats", "EnergyNote", "SketchState", "sketch_hook"]
 
 Group = dist.ProcessGroup | None
+_Weights = tuple[list[int], list[int], list[float]]  # of a bucket's tensors: their places, sizes and D
 _NOTE_EVERY = 16  # steps between energy measurements: two more reads of the gradient, too dear for every step
 _NOTE_DECAY = 0.9
+_SQUARES_DECAY = 0.9
+_LEAST_SQUARE = 1e-6  # of the largest of a bucket: D then spans a factor of 1000
 
 
 @dataclass(frozen=True)
@@ -118,6 +127,15 @@ class SketchState:
         self._bytes_plain = self._bytes_sent = 0
         self._energies: tuple[float, float, float] | None = None
         self._peers_checked = False
+        self._squares: dict[int, float] = {}  # by place of a parameter: the running mean square of its gradient
+        self._places: dict[int, int] | None = None  # by id of a parameter, where tensors are weighed
+
+    def weigh(self, parameters: Iterable[torch.nn.Parameter]) -> "SketchState":
+        """Weigh tensors by the rms of their gradients; ``model.parameters()``, and once more after unpickling."""
+        self._places = {id(p): place for place, p in enumerate(parameters)}
+        if not self._places:
+            raise InputError("weigh(parameters) got none; give model.parameters()")
+        return self
 
     def compression_stats(self) -> CompressionStats:
         """Bytes so far, by this rank's payloads."""
@@ -128,7 +146,7 @@ class SketchState:
         return None if self._energies is None else EnergyNote(*self._energies)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "process_group": None, "_peers_checked": False}
+        return {**self.__dict__, "process_group": None, "_peers_checked": False, "_places": None}
 
     def _enter(self, d: int, *, last: bool) -> tuple[int, int]:
         """Return (step, offset) of a bucket of d numbers and move on; all ranks see the buckets in one order."""
@@ -147,7 +165,8 @@ class SketchState:
         """Raise unless all ranks draw the same sketches; one 8-byte gather, once per process."""
         if self._peers_checked:
             return
-        mine = repr((self.family, self.compression, self.key, self.codec, self.warm_start_iterations, self.step))
+        wire = (self.family, self.compression, self.key, self.codec, self.warm_start_iterations, self.step)
+        mine = repr((*wire, sorted(self._squares.items()), self._weighed))
         digest = int.from_bytes(hashlib.sha256(mine.encode()).digest()[:7], "little")
         local = torch.tensor([digest], device=device)
         everyone = [torch.zeros_like(local) for _ in range(dist.get_world_size(self.process_group))]
@@ -158,6 +177,37 @@ class SketchState:
                 "resume every rank from the same step"
             )
         self._peers_checked = True
+
+    @property
+    def _weighed(self) -> str:
+        """Whether tensors are weighed; a state that once was has to be told the parameters again."""
+        if self._squares and self._places is None:
+            raise RunError("this state weighs tensors and was restored; call state.weigh(model.parameters()) again")
+        return "tensors weighed" if self._places is not None else "tensors alike"
+
+    def _weights(self, bucket: GradBucket) -> _Weights | None:
+        """D of a bucket's tensors; None where they are alike."""
+        if self._places is None:
+            return None
+        parameters = bucket.parameters()
+        places = [self._places[id(p)] for p in parameters]
+        sizes = [p.numel() for p in parameters]
+        known = [self._squares.get(place, 0.0) for place in places]
+        top = max(known)
+        if top == 0.0:
+            return places, sizes, [1.0] * len(sizes)
+        roots = [math.sqrt(max(square, _LEAST_SQUARE * top)) for square in known]
+        return places, sizes, [round16(D) for D in normalised(roots, sizes)]
+
+    def _used(self, weights: _Weights | None, gradient: torch.Tensor) -> torch.Tensor:
+        """Take the gradient that is used into the running mean squares, where tensors are weighed."""
+        places, sizes, _ = weights or ([], [], [])
+        for place, part in zip(places, torch.split(gradient, sizes) if sizes else (), strict=True):
+            square = float(torch.linalg.vector_norm(part, dtype=torch.float64)) ** 2 / max(part.numel(), 1)
+            if math.isfinite(square):  # else an overflowed step of a gradient scaler
+                old = self._squares.get(place, square)
+                self._squares[place] = round16(_SQUARES_DECAY * old + (1 - _SQUARES_DECAY) * square)
+        return gradient
 
     def _note(self, signal: float, used: float, local: float) -> None:
         new = signal, used, local
@@ -173,11 +223,12 @@ def sketch_hook(state: SketchState, bucket: GradBucket) -> Future[torch.Tensor]:
     state._check_peers(buffer.device)
     step, offset = state._enter(buffer.numel(), last=bucket.is_last())
     state._bytes_plain += buffer.numel() * 4
-    R = state._draw(buffer.numel(), step, offset)
-    if R is None:
+    drawn, weights = state._draw(buffer.numel(), step, offset), state._weights(bucket)
+    if drawn is None:
         state._bytes_sent += buffer.numel() * buffer.element_size()
-        return _mean_f32(buffer, state.process_group)
+        return _mean_f32(buffer, state.process_group).then(lambda done: state._used(weights, done.value()))
 
+    R = drawn if weights is None else Weighted(drawn, weights[2], weights[1])
     # A half-precision bucket (fp16_compress_wrapper) was asked to travel in half precision: so does its sketch.
     codec = state.codec if buffer.element_size() >= 4 else "f16"
     gradient = buffer.float()
@@ -189,6 +240,7 @@ def sketch_hook(state: SketchState, bucket: GradBucket) -> Future[torch.Tensor]:
     def desketch(mean: Future[torch.Tensor]) -> torch.Tensor:
         s = mean.value()
         buffer.copy_(R.desketch(s))
+        state._used(weights, buffer)
         if measured:
             state._note(_energy(s), _energy(buffer), local)
         return buffer
