@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from statistics import fmean, stdev
 from typing import Any
 
 NAMES = {
@@ -21,6 +22,8 @@ NAMES = {
 
 
 WORDS = {"compression": " {:g}x", "share": " {:.1%}", "gamma": " gamma={:g}", "rank": " r={:g}", "lr": " lr {:g}"}
+KINDS = {("weights", "rms"): ", tensors weighed", ("overlap", "1"): ", overlapped"}
+TARGETS = (1.95, 1.85)  # validation losses below that of a worker alone
 
 
 def long(result: dict[str, Any]) -> str:
@@ -30,7 +33,48 @@ def long(result: dict[str, Any]) -> str:
 
 def search(result: dict[str, Any]) -> str:
     """The 0.11M-parameter net after 4M tokens, on which settings were chosen."""
-    return _table([row for row in result["rows"] if row["steps"] == 4000 and row["shards"] == "iid"])
+    return _table(_searched(result))
+
+
+def eight(result: dict[str, Any]) -> str:
+    """The same net with eight workers."""
+    return _table([row for row in result["rows"] if row["steps"] == 4000 and row["world"] == 8])
+
+
+def ddp(result: dict[str, Any]) -> str:
+    """What DDP's hooks do on the net of the search, beside the outer step and one worker alone."""
+    names = ("alone", "ddp", "powersgd", "hook", "sketch:compression=2.5,every=60,outer_momentum=0.7,outer_lr=1.0")
+    rows = [row for row in _searched(result) if row["row"].startswith(names) and "overlap" not in row["row"]]
+    return _table(rows)
+
+
+def to_loss(result: dict[str, Any]) -> str:
+    """The fewest bytes a parameter with which each method was measured to reach a loss, the mean over its seeds."""
+    lines = ["| validation loss | method | every | bytes a parameter | got | seeds | times the sketch's |"]
+    lines.append("|---:|---|---:|---:|---:|---:|---:|")
+    for target in TARGETS:
+        best: dict[str, tuple[float, list[dict[str, Any]]]] = {}
+        for cells in _groups(_searched(result)):
+            name, spent = _parse(cells[0]["row"])[0], cells[0]["bytes_per_parameter"]
+            reached = fmean(cell["validation"][0] for cell in cells) <= target
+            if reached and spent and (name not in best or spent < best[name][0]):
+                best[name] = (spent, cells)
+        for name, (spent, cells) in sorted(best.items(), key=lambda item: item[1][0]):
+            times = "" if name == "sketch" else f"{spent / best['sketch'][0]:.1f}"
+            settings = _parse(cells[0]["row"])[1]
+            lines.append(
+                f"| {target:g} | {_what(name, settings)} | {settings.get('every', '')} | {spent:.3g} "
+                f"| {_loss(cells, 'validation')} | {len(cells)} | {times} |"
+            )
+    return "\n".join(lines)
+
+
+def _searched(result: dict[str, Any]) -> list[dict[str, Any]]:
+    return [
+        row
+        for row in result["rows"]
+        if row["steps"] == 4000 and row["shards"] == "iid" and row["world"] == 4 and not row["link"]
+    ]
 
 
 def two_texts(result: dict[str, Any]) -> str:
@@ -59,12 +103,22 @@ def links(result: dict[str, Any]) -> str:
 def _table(rows: list[dict[str, Any]]) -> str:
     lines = ["| method | every | outer lr, momentum | rounds | bytes a parameter | validation | test | seeds |"]
     lines.append("|---|---:|---|---:|---:|---:|---:|---:|")
+    lines += map(_line, _groups(rows))
+    return "\n".join(lines)
+
+
+def _groups(rows: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """The seeds of each row together, from few bytes to many."""
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in rows:
-        groups.setdefault((row["row"], row["warmup"], row["engine"], row["link"]), []).append(row)
-    for cells in sorted(groups.values(), key=lambda cells: (cells[0]["bytes_per_parameter"], cells[0]["row"])):
-        lines.append(_line(cells))
-    return "\n".join(lines)
+        groups.setdefault((row["row"], row["warmup"], row["engine"], row["link"], row["world"]), []).append(row)
+    return sorted(groups.values(), key=lambda cells: (cells[0]["bytes_per_parameter"], cells[0]["row"]))
+
+
+def _loss(cells: list[dict[str, Any]], part: str) -> str:
+    """Mean and standard deviation over the seeds."""
+    losses = [cell[part][0] for cell in cells]
+    return f"{fmean(losses):.3f}" + (f" ± {stdev(losses):.3f}" if len(losses) > 1 else "")
 
 
 def _line(cells: list[dict[str, Any]]) -> str:
@@ -72,15 +126,15 @@ def _line(cells: list[dict[str, Any]]) -> str:
     name, settings = _parse(first["row"])
     what = _what(name, settings)
     outer = f"{first['outer_lr']:g}, {first['outer_momentum']:g}" if "outer_lr" in first else ""
-    losses = [sum(cell[part][0] for cell in cells) / len(cells) for part in ("validation", "test")]
     return (
         f"| {what} | {settings.get('every', '')} | {outer} | {first['rounds'] or ''} | "
-        f"{first['bytes_per_parameter']:.3g} | {losses[0]:.3f} | {losses[1]:.3f} | {len(cells)} |"
+        f"{first['bytes_per_parameter']:.3g} | {_loss(cells, 'validation')} | {_loss(cells, 'test')} | {len(cells)} |"
     )
 
 
 def _what(name: str, settings: dict[str, str]) -> str:
-    return NAMES[name] + "".join(word.format(float(settings[key])) for key, word in WORDS.items() if key in settings)
+    sizes = "".join(word.format(float(settings[key])) for key, word in WORDS.items() if key in settings)
+    return NAMES[name] + sizes + "".join(word for setting, word in KINDS.items() if setting in settings.items())
 
 
 def _parse(row: str) -> tuple[str, dict[str, str]]:

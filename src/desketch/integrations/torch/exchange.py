@@ -233,21 +233,25 @@ def _decode(payloads: Sequence[bytes], codec: str, *, n: int, key: Key, kind: st
 
 def _average(payloads: Sequence[bytes], codec: str, *, n: int, key: Key, kept: float) -> Floats:
     """``kept`` times the mean of a part's updates."""
-    chunks = _decode(payloads, codec, n=n, key=key, kind="update")
-    return np.concatenate([(kept * rows.mean(axis=0, dtype=np.float64)).astype(np.float32) for rows in chunks])
+    out = np.empty(n, dtype=np.float32)
+    for (cut, _), rows in zip(_chunks(n, key), _decode(payloads, codec, n=n, key=key, kind="update"), strict=True):
+        out[cut] = kept * rows.mean(axis=0, dtype=np.float64)
+    return out
 
 
-def _whole(payload: bytes, codec: str, *, n: int, key: Key, kind: str) -> Floats:
-    """A part of n numbers, if it has any."""
-    chunks = _decode([payload], codec, n=n, key=key, kind=kind)
-    return np.concatenate([np.empty(0, np.float32), *(rows[0] for rows in chunks)])
+def _whole(payload: bytes, codec: str, *, n: int, key: Key, kind: str, out: Floats | None = None) -> Floats:
+    """A part of n numbers, if it has any; into ``out`` if given."""
+    out = np.empty(n, dtype=np.float32) if out is None else out
+    for (cut, _), rows in zip(_chunks(n, key), _decode([payload], codec, n=n, key=key, kind=kind), strict=True):
+        out[cut] = rows[0]
+    return out
 
 
 def _join(payloads: list[bytes], cuts: list[slice], codec: str, *, key: Key, kind: str) -> Floats:
     """All parts decoded, in one vector."""
     out = np.empty(cuts[-1].stop, dtype=np.float32)
     for j, (cut, payload) in enumerate(zip(cuts, payloads, strict=True)):
-        out[cut] = _whole(payload, codec, n=_length(cut), key=key.fold_in("part", j), kind=kind)
+        _whole(payload, codec, n=_length(cut), key=key.fold_in("part", j), kind=kind, out=out[cut])
     return out
 
 
