@@ -4,7 +4,7 @@
 
 Four clients, a contiguous quarter of the text each, 2 layers x 64, K = 20 steps of AdamW at 3e-3 a round, moments kept,
 batch 4 x 64; three seeds of weights, batches and sketches.  Validation loss of the last weights in nats; bytes are
-messages up and down, a client and parameter.
+messages up and down, a client and parameter.  "fixed-1.42:2.5" is a server step of 1.42 at 2.5x.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch.nn.functional import cross_entropy
 
 import desketch as ds
 from desketch.core.files import write_durably
-from desketch.fed.open_step import open_step
+from desketch.fed.open_step import BETA, open_step
 from lm_bed import evaluate, make_model, shard, texts
 
 RESULTS = Path(__file__).parent / "results" / "federate_gpt.json"
@@ -60,6 +60,8 @@ def measure(name: str, compression: float, text: str, seed: int) -> dict[str, An
     if name.startswith("open"):
         step = open_step(wire, d=sum(p.numel() for p in model.parameters()), clients=CLIENTS)
         chosen = {"server_optimizer": step.server_optimizer, "eta_global": step.eta_global, "momentum": step.beta}
+    if name.startswith("fixed-"):
+        chosen = {"server_optimizer": "nesterov", "eta_global": float(name.removeprefix("fixed-")), "momentum": BETA}
     if name == "alone":
         clients, wire = clients[:1], ds.Wire(compression=1, codec="f32")
         chosen = {"server_optimizer": "sgd", "eta_global": 1.0}

@@ -24,12 +24,17 @@ def rows(result: dict[str, Any]) -> str:
         "| server step | weights a tensor | compression | bytes a parameter | validation | seeds |",
         "|---|---|---:|---:|---:|---:|",
     ]
-    for (times, name), cell in sorted(cells.items(), key=lambda item: (item[0][0], list(NAMES).index(item[0][1]))):
+    for (times, name), cell in sorted(cells.items(), key=lambda item: (item[0][0], _place(item[0][1]))):
         losses = [row["validation"] for row in cell]
         spread = f" ± {stdev(losses):.3f}" if len(losses) > 1 else ""
-        step, weights = NAMES[name]
+        step, weights = NAMES.get(name) or (f"fixed, {name.removeprefix('fixed-')}", "from clients")
         lines.append(
             f"| {step} | {weights} | {f'{times:g}x' if times else ''} | {cell[0]['bytes_per_parameter']:.3g} "
             f"| {fmean(losses):.3f}{spread} | {len(losses)} |"
         )
     return "\n".join(lines)
+
+
+def _place(name: str) -> tuple[int, str]:
+    """Fixed steps come last, from small to large."""
+    return (list(NAMES).index(name) if name in NAMES else len(NAMES)), name

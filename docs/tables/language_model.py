@@ -89,13 +89,19 @@ def short(result: dict[str, Any]) -> str:
 
 def links(result: dict[str, Any]) -> str:
     """Real ranks behind shaped links: payload beside what the interface carried, and the clock."""
-    lines = ["| method | every | link | payload, kB | interface, kB | seconds | validation |"]
-    lines.append("|---|---:|---|---:|---:|---:|---:|")
-    for row in sorted((row for row in result["rows"] if row["link"]), key=lambda row: (row["link"], row["row"])):
+    rows = [row for row in result["rows"] if row["link"]]
+    target = max(row["validation"][0] for row in rows if row["row"] == "alone")
+    lines = [
+        f"| method | link | payload, kB | interface, kB | seconds in all | to {target:.3f} | validation |",
+        "|---|---|---:|---:|---:|---:|---:|",
+    ]
+    links = {"100kbit": "100 kbit/s", "1mbit": "1 Mbit/s", "10mbit": "10 Mbit/s"}
+    for row in sorted(rows, key=lambda row: (list(links).index(row["link"]), -row["validation"][0])):
         name, settings = _parse(row["row"])
+        there = next((f"{seconds:.0f}" for _, _, loss, seconds in row["curve"] if loss <= target + 1e-3), "never")
         lines.append(
-            f"| {_what(name, settings)} | {settings.get('every', '')} | {row['link']} | {row['bytes'] / 1e3:.0f} | "
-            f"{row['interface_bytes'] / 1e3:.0f} | {row['curve'][-1][3]:.0f} | {row['validation'][0]:.3f} |"
+            f"| {_what(name, settings)} | {links[row['link']]} | {row['bytes'] / 1e3:.0f} | "
+            f"{row['interface_bytes'] / 1e3:.0f} | {row['curve'][-1][3]:.0f} | {there} | {row['validation'][0]:.3f} |"
         )
     return "\n".join(lines)
 

@@ -92,13 +92,14 @@ def test_one_liar_moves_no_weight_beyond_those_of_the_honest(lie: float) -> None
 def test_only_clients_that_count_have_a_say() -> None:
     c = channel()
     assert c.tensor_weights
-    deltas = torch.ones(4, D)
+    deltas = torch.ones(3, D)
     deltas[0] *= 1e6  # refused by its norm
-    sent = frames(c, 1, [[1.0] * 3, *[MOMENTS] * 3], deltas)
-    step = c.aggregate(1, {0: sent[0], 1: sent[1], 2: sent[2], 3: sent[3]})
+    honest = [MOMENTS, [v / 4 for v in MOMENTS]]
+    step = c.aggregate(1, frames(c, 1, [[1.0] * 3, *honest], deltas))
     assert 0 in step.refused
     assert step.broadcast
-    assert c.decode_broadcast(1, step.broadcast).moments == pytest.approx(c.tensor_weights.say(MOMENTS))
+    between = [x - 1 for x in c.tensor_weights.say(MOMENTS)]
+    assert c.decode_broadcast(1, step.broadcast).moments == pytest.approx(between)
 
 
 def test_a_replica_from_a_checkpoint_decodes_as_the_server_does() -> None:
@@ -108,13 +109,11 @@ def test_a_replica_from_a_checkpoint_decodes_as_the_server_does() -> None:
     server, late = fresh(), fresh()
     for t in (1, 2, 3):
         said = frames(server.channel, t, [[v * t for v in MOMENTS], MOMENTS[::-1]])  # type: ignore[arg-type]
-        server.apply(t, server.channel.aggregate(t, said).broadcast)
+        broadcast = server.channel.aggregate(t, said).broadcast
+        server.apply(t, broadcast)
         if t == 2:
             late.load_state_dict(server.state_dict())
-            broadcasts = []
-        if t == 3:
-            broadcasts = [server.channel.aggregate(t, said).broadcast]
-    late.apply(3, broadcasts[0])
+    late.apply(3, broadcast)
     assert late.digest() == server.digest()
 
 
@@ -172,6 +171,13 @@ def test_by_default_clients_of_adam_are_weighted_and_others_are_not() -> None:
     assert len(set(sgd)) == 1
     assert len(set(federate(tensor_weights="none")[1])) == 1
     assert len(set(federate(clients=[ds.Client(train=own_loop)] * 2)[1])) == 1
+
+
+@pytest.mark.filterwarnings("ignore::desketch.errors.PrivacyWarning")
+def test_a_private_run_tells_no_second_moments() -> None:
+    privacy = ds.SketchClip(unit="client", clip=1.0, epsilon=1e4, delta=1e-3)
+    run, _ = federate(privacy=privacy, wire=ds.Wire(compression=3, codec="f32"))
+    assert run.rounds == 4
 
 
 def test_resume_is_bit_exact(tmp_path: Any) -> None:
