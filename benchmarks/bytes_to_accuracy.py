@@ -143,6 +143,7 @@ PARTS = {
             seeds=3,
             methods=("alone", "stc", "sparseloco", "desketch"),
             rounds=200,
+            smaller=1.0 if fraction == 1 else 0.25,  # without client momentum: b = 1696 and 3392
             mark="5x fewer bytes than the best baseline",
         )
         for name, model, clients, split, fraction in (

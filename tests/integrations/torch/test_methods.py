@@ -110,7 +110,8 @@ def test_auto_takes_the_best_row_the_budget_pays_for(budget, steps):
     losses = {
         row.loss
         for row in ROWS
-        if row.steps == regime and bytes_per_parameter(row.wire, row.every, steps=steps, sizes=SIZES, ranks=4) <= budget
+        if (row.steps == regime and row.every <= steps)
+        and bytes_per_parameter(row.wire, row.every, steps=steps, sizes=SIZES, ranks=4) <= budget
     }
     if losses:
         chosen = next(row for row in ROWS if (row.steps, row.wire, row.every) == (regime, choice.wire, choice.every))
