@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from matplotlib import rc_context
@@ -47,32 +48,56 @@ METHODS = {
     "diloco": ("DiLoCo f32", "#2f8f5b", "D"),
     "diloco-int4": ("DiLoCo int4", "#7fbf7f", "D"),
     "demo": ("DeMo", "#8a6d3b", "v"),
+    "powersgd": ("PowerSGD", "#c0392b", "P"),
+    "hook": ("DDP hook (ours)", "#f1c27d", "h"),
 }
 
 
 def language_model(rows: list[dict[str, Any]]) -> Figure:
-    """One panel a bed: test loss against bytes a parameter, every setting that was tried, and the loss of one alone."""
+    """One panel a bed: test loss against bytes a parameter, means over seeds, and the loss of one alone.
+
+    Every setting that was tried has a pale point; a line joins those that no cheaper one of the same method beats on
+    validation data.
+    """
     figure = Figure(figsize=(10.5, 4.4), layout="constrained")
     FigureCanvasSVG(figure)
     for axes, (title, steps, shards) in zip(figure.subplots(1, len(BEDS)), BEDS, strict=True):
-        bed = [row for row in rows if (row["steps"], row["shards"]) == (steps, shards)]
+        bed = _settings([row for row in rows if (row["steps"], row["shards"], row["world"]) == (steps, shards, 4)])
         for name, (label, color, marker) in METHODS.items():
             if not any(row["row"].partition(":")[0] == name for row in rows):
                 continue  # no line in the legend for what has no row
-            own = [row for row in bed if row["row"].partition(":")[0] == name]
-            points = [(row["bytes_per_parameter"], row["test"][0]) for row in own]
-            axes.scatter(*zip(*points, strict=True) if points else ([], []), c=color, marker=marker, label=label, s=28)
-        for row in bed:
-            if row["row"] == "alone":
-                axes.axhline(row["test"][0], color="#444444", linestyle="--", linewidth=1)
-                axes.text(0.98, row["test"][0], "alone ", va="top", ha="right", transform=axes.get_yaxis_transform())
+            own = sorted((spent, validation, test) for row, spent, validation, test in bed if row == name)
+            best = [one for i, one in enumerate(own) if all(one[1] < cheaper[1] for cheaper in own[:i])]
+            axes.scatter([x for x, _, _ in own], [y for _, _, y in own], c=color, marker=marker, s=20, alpha=0.35)
+            line = [x for x, _, _ in best], [y for _, _, y in best]
+            axes.plot(*line, color=color, marker=marker, markersize=5.5, linewidth=1.2, label=label)
+        for row, _, _, test in bed:
+            if row == "alone":
+                axes.axhline(test, color="#444444", linestyle="--", linewidth=1)
+                axes.text(0.98, test, "alone ", va="bottom", ha="right", transform=axes.get_yaxis_transform())
         axes.set_xscale("log")
         axes.set_xlim(0.3, 5000)
         axes.set_title(title, fontsize=10)
         axes.set_xlabel("bytes a parameter, whole run")
     figure.axes[0].set_ylabel("test loss, nats")
-    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=7, fontsize=8.5)
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=5, fontsize=8.5)
     return figure
+
+
+def _settings(rows: list[dict[str, Any]]) -> list[tuple[str, float, float, float]]:
+    """Method, bytes a parameter, validation and test loss of every setting, means over its seeds."""
+    seeds: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in rows:
+        seeds.setdefault((row["row"], row["engine"]), []).append(row)
+    return [
+        (
+            name.partition(":")[0],
+            fmean(cell["bytes_per_parameter"] for cell in cells),
+            fmean(cell["validation"][0] for cell in cells),
+            fmean(cell["test"][0] for cell in cells),
+        )
+        for (name, _), cells in seeds.items()
+    ]
 
 
 def _human(count: float) -> str:

@@ -92,5 +92,5 @@ plt.tight_layout()
 plt.show()
 
 # %% [markdown]
-# One run each, so differences of a few hundredths mean nothing; and a gain only counts if it beats the row of sending nothing. On real clusters the same idea is an outer step in your own loop, with
-# a sketch that is weighted by Adam's own moments and so loses less: [transformers](../transformers.md).
+# One run each, so differences of a few hundredths mean nothing; and a gain only counts if it beats the row of sending nothing. The sketches are weighted by the
+# sites' own Adam, tensor by tensor. On real clusters the same idea is an outer step in your own loop: [transformers](../transformers.md).

@@ -87,6 +87,25 @@ def short(result: dict[str, Any]) -> str:
     return _table([row for row in result["rows"] if row["steps"] == 800 and row["shards"] == "iid"])
 
 
+def said(result: dict[str, Any]) -> str:
+    """README's sentence: a GPT over a thin wire, beside DiLoCo in f32 and one worker alone."""
+    cells = {group[0]["row"]: group for group in _groups(_searched(result))}
+
+    def loss(name: str) -> float:
+        return fmean(cell["validation"][0] for cell in cells[name])
+
+    thin = "sketch:compression=2.5,every=250,outer_lr=1.0,outer_momentum=0.7"
+    close = "sketch:compression=2.5,every=13,outer_momentum=0.8,outer_lr=1.0"
+    dense = min(("diloco:every=20", "diloco:every=20,outer_lr=1.0,outer_momentum=0.7"), key=loss)
+    spent = {name: cells[name][0]["bytes_per_parameter"] for name in (thin, close, dense)}
+    return (
+        "Transformers, by the [outer step](docs/transformers.md) for torch.distributed: four workers train a character "
+        f"GPT to {loss(close):.3f} nats with {spent[close]:.0f} bytes a parameter in the whole run, where DiLoCo in f32 "
+        f"ends at {loss(dense):.3f} with {spent[dense]:,.0f}, and to {loss(thin):.3f} with {spent[thin]:.1f} bytes, where "
+        f"one worker alone ends at {loss('alone'):.3f}."
+    )
+
+
 def links(result: dict[str, Any]) -> str:
     """Real ranks behind shaped links: payload beside what the interface carried, and the clock."""
     rows = [row for row in result["rows"] if row["link"]]
