@@ -100,9 +100,9 @@ def said(result: dict[str, Any]) -> str:
     spent = {name: cells[name][0]["bytes_per_parameter"] for name in (thin, close, dense)}
     return (
         "Transformers, by the [outer step](docs/transformers.md) for torch.distributed: four workers train a character "
-        f"GPT to {loss(close):.3f} nats with {spent[close]:.0f} bytes a parameter in the whole run, where DiLoCo in f32 "
-        f"ends at {loss(dense):.3f} with {spent[dense]:,.0f}, and to {loss(thin):.3f} with {spent[thin]:.1f} bytes, where "
-        f"one worker alone ends at {loss('alone'):.3f}."
+        f"GPT to {loss(close):.3f} nats with {spent[close]:.0f} bytes a parameter in the whole run, where DiLoCo in "
+        f"f32 ends at {loss(dense):.3f} with {spent[dense]:,.0f}, and to {loss(thin):.3f} with {spent[thin]:.1f} "
+        f"bytes, where one worker alone ends at {loss('alone'):.3f}."
     )
 
 
