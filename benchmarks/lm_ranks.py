@@ -105,9 +105,10 @@ def build(job: dict[str, Any], symbols: int) -> tuple[Any, Any, Any, Any]:
             )
             parallel.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
         else:
-            weigh = settings.pop("weights", "none") == "rms"
+            power = settings.pop("weigh", None)
             state = SketchState(key=key, **settings)
-            parallel.register_comm_hook(state.weigh(model.parameters()) if weigh else state, sketch_hook)
+            weighed = state if power is None else state.weigh(model.parameters(), power=power)
+            parallel.register_comm_hook(weighed, sketch_hook)
         return model, parallel, optimizer, None
     if name == "alone":
         return model, model, optimizer, None

@@ -22,7 +22,11 @@ NAMES = {
 
 
 WORDS = {"compression": " {:g}x", "share": " {:.1%}", "gamma": " gamma={:g}", "rank": " r={:g}", "lr": " lr {:g}"}
-KINDS = {("weights", "rms"): ", tensors weighed", ("overlap", "1"): ", overlapped"}
+KINDS = {
+    ("weigh", "0.5"): ", tensors weighed by rms",
+    ("weigh", "0.25"): ", tensors weighed",
+    ("overlap", "1"): ", overlapped",
+}
 TARGETS = (1.95, 1.85)  # validation losses below that of a worker alone
 
 

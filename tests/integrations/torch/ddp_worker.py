@@ -79,7 +79,7 @@ def moments(rank, options):
     for hook_state in (None, state):
         model = mlp()
         if options.get("weigh") and hook_state is not None:
-            state.weigh(model.parameters())
+            state.weigh(model.parameters(), power=options["weigh"])
         parallel = DistributedDataParallel(model, bucket_cap_mb=100)
         if hook_state is not None:
             parallel.register_comm_hook(hook_state, sketch_hook)

@@ -23,7 +23,7 @@ PAIR = {
     "equal": ("equal_ranks", {"family": "countsketch"}),
     "moments countsketch": ("moments", {"family": "countsketch", "draws": DRAWS}),
     "moments srht": ("moments", {"family": "srht", "draws": DRAWS}),
-    "moments weighed": ("moments", {"family": "countsketch", "draws": DRAWS, "weigh": True}),
+    "moments weighed": ("moments", {"family": "countsketch", "draws": DRAWS, "weigh": 0.5}),
     "resume weighed": ("resume", {"weigh": True}),
     "forgotten": ("forgotten", {}),
     "learn": ("learn", {"steps": 400, "compression": 4, "lr_factor": 0.5}),
@@ -115,6 +115,12 @@ def test_weights_are_resumed_too(pair):
     assert torch.equal(seen["pickled"]["w"], seen["kept"]["w"])
     assert not torch.equal(seen["kept"]["w"], pair[0]["resume"]["kept"]["w"])
     assert all("weigh(model.parameters()) again" in rank["forgotten"]["error"] for rank in pair)
+
+
+@pytest.mark.parametrize("power", [-0.1, 1.5, float("nan")])
+def test_powers_that_make_no_weights_are_refused(power):
+    with pytest.raises(InputError, match="power"):
+        SketchState(key=Key(0)).weigh(torch.nn.Linear(2, 2).parameters(), power=power)
 
 
 def test_ranks_with_different_keys_are_refused(pair):

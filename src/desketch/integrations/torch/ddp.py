@@ -5,9 +5,9 @@ sketches is the sketch of the mean, ``E[Rᵀ s] = ḡ`` and ``E|Rᵀ s|² <= (1 
 R is drawn afresh for every (step, offset of the bucket in the step), from a public key: nothing is remembered about a
 bucket, so DDP may rebuild its buckets after step 0, and a resumed state goes on with the keys not yet used.
 
-With `SketchState.weigh` the sketch is ``R D⁻¹ g_i`` and ``D Rᵀ s`` is used, D_l the running rms of tensor l in the
-gradients that were used: public, and without a byte.  Every tensor then has noise of its own size, where an Adam that
-sees the same noise everywhere would forget which tensors have the small gradients.
+With `SketchState.weigh` the sketch is ``R D⁻¹ g_i`` and ``D Rᵀ s`` is used, D_l a power of the running mean square of
+tensor l in the gradients that were used: public, and without a byte.  Adam divides a gradient by √v, so that the
+curvature it meets is about that of v/v: by the theorem of ``theory/weights.py`` D_l² is then proportional to √v_l.
 
 ::
 
@@ -40,7 +40,7 @@ _Weights = tuple[list[int], list[int], list[float]]  # of a bucket's tensors: th
 _NOTE_EVERY = 16  # steps between energy measurements: two more reads of the gradient, too dear for every step
 _NOTE_DECAY = 0.9
 _SQUARES_DECAY = 0.9
-_LEAST_SQUARE = 1e-6  # of the largest of a bucket: D then spans a factor of 1000
+_LEAST_SQUARE = 1e-6  # of the largest of a bucket: the roots then span a factor of 1000
 
 
 @dataclass(frozen=True)
@@ -129,10 +129,16 @@ class SketchState:
         self._peers_checked = False
         self._squares: dict[int, float] = {}  # by place of a parameter: the running mean square of its gradient
         self._places: dict[int, int] | None = None  # by id of a parameter, where tensors are weighed
+        self._power = 0.0
 
-    def weigh(self, parameters: Iterable[torch.nn.Parameter]) -> "SketchState":
-        """Weigh tensors by the rms of their gradients; ``model.parameters()``, and once more after unpickling."""
-        self._places = {id(p): place for place, p in enumerate(parameters)}
+    def weigh(self, parameters: Iterable[torch.nn.Parameter], *, power: float = 0.25) -> "SketchState":
+        """Weigh tensors by this power of their gradients' mean square: 1/4 for Adam; 0 is D = 1, which is for SGD.
+
+        ``parameters`` are ``model.parameters()``; a state that was pickled has to be told them again.
+        """
+        if not 0 <= power <= 1:
+            raise InputError(f"power is that of a mean square, from 0 to 1, got {power!r}")
+        self._power, self._places = power, {id(p): place for place, p in enumerate(parameters)}
         if not self._places:
             raise InputError("weigh(parameters) got none; give model.parameters()")
         return self
@@ -183,7 +189,7 @@ class SketchState:
         """Whether tensors are weighed; a state that once was has to be told the parameters again."""
         if self._squares and self._places is None:
             raise RunError("this state weighs tensors and was restored; call state.weigh(model.parameters()) again")
-        return "tensors weighed" if self._places is not None else "tensors alike"
+        return f"tensors weighed by their squares to {self._power:g}" if self._places is not None else "tensors alike"
 
     def _weights(self, bucket: GradBucket) -> _Weights | None:
         """D of a bucket's tensors; None where they are alike."""
@@ -196,8 +202,8 @@ class SketchState:
         top = max(known)
         if top == 0.0:
             return places, sizes, [1.0] * len(sizes)
-        roots = [math.sqrt(max(square, _LEAST_SQUARE * top)) for square in known]
-        return places, sizes, [round16(D) for D in normalised(roots, sizes)]
+        powers = [max(square, _LEAST_SQUARE * top) ** self._power for square in known]
+        return places, sizes, [round16(D) for D in normalised(powers, sizes)]
 
     def _used(self, weights: _Weights | None, gradient: torch.Tensor) -> torch.Tensor:
         """Take the gradient that is used into the running mean squares, where tensors are weighed."""

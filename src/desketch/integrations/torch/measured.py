@@ -2,8 +2,8 @@
 
 A character GPT of 108k parameters on tinyshakespeare, 4,000 steps, 4 workers, AdamW, validation loss in nats;
 ``alone`` is the mean of the four workers when none communicates.  Every loss is the mean over the seeds, one to three,
-of a row of ``benchmarks/results/language_model.json`` (a test compares them).  Bytes are not in the table: they follow from the
-method, the number of ranks and the run.
+of a row of ``benchmarks/results/language_model.json`` (a test compares them).  Bytes are not in the table: they follow
+from the method, the number of ranks and the run.
 """
 
 from __future__ import annotations
