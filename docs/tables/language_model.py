@@ -88,7 +88,7 @@ def two_texts(result: dict[str, Any]) -> str:
 
 def short(result: dict[str, Any]) -> str:
     """The 0.46M-parameter net after 0.8M tokens."""
-    return _table([row for row in result["rows"] if row["steps"] == 800 and row["shards"] == "iid"])
+    return _table([row for row in result["rows"] if row["steps"] == 800 and row["shards"] == "iid" and not row["link"]])
 
 
 def said(result: dict[str, Any]) -> str:
