@@ -125,6 +125,10 @@ def _mark_rows(
         name = min(others, key=lambda n: others[n])
         ratio = part["times_fewer_bytes"][name]
         lines.append((f"{best:g}x fewer than the best baseline ({name})", _times(ratio), ratio["mean"] >= best))
+    never = [n for n, row in rows.items() if row["bytes"] is None]
+    if best and not others and never:
+        names = ", ".join(f"{n} ({_last(rows[n])} in the end)" for n in never)
+        lines.append((f"{best:g}x fewer than the best baseline", f"never held by {names}", True))
     if "alone" in rows:
         lines.append(("not behind alone", *_against_alone(rows["alone"], ours)))
     return [_row(what + _caveat(ours) if i == 0 else "", *line[:2], seeds, line[2]) for i, line in enumerate(lines)]
