@@ -202,11 +202,8 @@ class SketchChannel(Channel):
             y = self.mechanism.average(torch.from_numpy(rows.chosen(kept).all()))
         if y is None:
             return ServerStep(None, (), refused, void=judged.void)
-        counted = np.isin(batch.senders, judged.participants)
-        said = batch.extra[counted, int(self.along) :]
-        medians = self.tensor_weights.merge(said) if self.tensor_weights and self._due(t) else []
         try:
-            frame = self.encode_broadcast(t, y, beside=medians)
+            frame = self.encode_broadcast(t, y, beside=self._medians(t, batch, judged))
         except WireError as error:
             return ServerStep(None, (), refused, judged.limited, void=f"broadcast: {error}")
         signal = None if self.mechanism else self._signal(batch, judged)
@@ -255,6 +252,13 @@ class SketchChannel(Channel):
         """The weights of later rounds."""
         if self.tensor_weights and update.moments:
             self.tensor_weights.learn(t, update.moments)
+
+    def _medians(self, t: int, batch: wire.Batch, judged: Judgement) -> list[float]:
+        """What the clients that counted say of their tensors, where it is due."""
+        if not self.tensor_weights or not self.tensor_weights.due(t):
+            return []
+        counted = np.isin(batch.senders, judged.participants)
+        return self.tensor_weights.merge(batch.extra[counted, int(self.along) :])
 
     def _due(self, t: int) -> int:
         """How many numbers of `TensorWeights` travel in round t."""

@@ -124,6 +124,15 @@ def forgotten(rank, options):
     return {"error": None}
 
 
+def strangers(rank, options):
+    """Weights of another model's parameters."""
+    try:
+        train(rank, SketchState(compression=4, key=Key(2)).weigh(mlp().parameters()), steps=1)
+    except (RunError, RuntimeError) as error:
+        return {"error": str(error)}
+    return {"error": None}
+
+
 def mismatch(rank, options):
     """Ranks that disagree about the key are told so."""
     try:
@@ -147,7 +156,7 @@ def overflow(rank, options):
     return out
 
 
-SCENARIOS = {f.__name__: f for f in (equal_ranks, moments, learn, resume, forgotten, mismatch, overflow)}
+SCENARIOS = {f.__name__: f for f in (equal_ranks, moments, learn, resume, forgotten, strangers, mismatch, overflow)}
 
 
 def main() -> None:

@@ -26,6 +26,7 @@ PAIR = {
     "moments weighed": ("moments", {"family": "countsketch", "draws": DRAWS, "weigh": 0.5}),
     "resume weighed": ("resume", {"weigh": True}),
     "forgotten": ("forgotten", {}),
+    "strangers": ("strangers", {}),
     "learn": ("learn", {"steps": 400, "compression": 4, "lr_factor": 0.5}),
     "resume": ("resume", {}),
     "mismatch": ("mismatch", {}),
@@ -115,6 +116,7 @@ def test_weights_are_resumed_too(pair):
     assert torch.equal(seen["pickled"]["w"], seen["kept"]["w"])
     assert not torch.equal(seen["kept"]["w"], pair[0]["resume"]["kept"]["w"])
     assert all("weigh(model.parameters()) again" in rank["forgotten"]["error"] for rank in pair)
+    assert all("weigh() was not told parameters" in rank["strangers"]["error"] for rank in pair)
 
 
 @pytest.mark.parametrize("power", [-0.1, 1.5, float("nan")])

@@ -196,6 +196,11 @@ class SketchState:
         if self._places is None:
             return None
         parameters = bucket.parameters()
+        if strangers := [tuple(p.shape) for p in parameters if id(p) not in self._places]:
+            raise RunError(
+                f"weigh() was not told parameters of shape {strangers[:3]}; give it model.parameters() of the model that "
+                "DDP wraps"
+            )
         places = [self._places[id(p)] for p in parameters]
         sizes = [p.numel() for p in parameters]
         known = [self._squares.get(place, 0.0) for place in places]
