@@ -198,7 +198,7 @@ class SketchState:
         parameters = bucket.parameters()
         if strangers := [tuple(p.shape) for p in parameters if id(p) not in self._places]:
             raise RunError(
-                f"weigh() was not told parameters of shape {strangers[:3]}; give it model.parameters() of the model that "
+                f"weigh() was not told parameters of shape {strangers[:3]}; give it the model.parameters() that "
                 "DDP wraps"
             )
         places = [self._places[id(p)] for p in parameters]
