@@ -121,7 +121,8 @@ def links(result: dict[str, Any]) -> str:
     links = {"100kbit": "100 kbit/s", "1mbit": "1 Mbit/s", "10mbit": "10 Mbit/s"}
     for row in sorted(rows, key=lambda row: (list(links).index(row["link"]), -row["validation"][0])):
         name, settings = _parse(row["row"])
-        there = next((f"{seconds:.0f}" for _, _, loss, seconds in row["curve"] if loss <= target + 1e-3), "never")
+        reached = (f"{seconds:.0f}" for _, _, loss, seconds in row["curve"] if loss <= target)
+        there = f"{row['curve'][-1][3]:.0f}" if name == "alone" else next(reached, "never")
         lines.append(
             f"| {_what(name, settings)} | {links[row['link']]} | {row['bytes'] / 1e3:.0f} | "
             f"{row['interface_bytes'] / 1e3:.0f} | {row['curve'][-1][3]:.0f} | {there} | {row['validation'][0]:.3f} |"
