@@ -2,7 +2,7 @@
 
 The workers' parameters are stacked, forward and backward run under ``torch.func.vmap``, AdamW is elementwise and so the
 same on a stack; a round goes through the methods of the outer step themselves, over ``local.LocalExchange``.
-Same start, same batches, same keys as real ranks: losses agree to rounding (tests/benchmarks/test_language_model.py).
+Same start, same batches, same keys as real ranks: losses agree to rounding (tests/integrations/torch/test_local.py).
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ def language_model(rows: list[dict[str, Any]]) -> Figure:
                 axes.axhline(test, color="#444444", linestyle="--", linewidth=1)
                 axes.text(0.98, test, "alone ", va="bottom", ha="right", transform=axes.get_yaxis_transform())
         axes.set_xscale("log")
-        axes.set_xlim(0.3, 5000)
+        axes.set_xlim(0.3, 10_000)
         axes.set_title(title, fontsize=10)
         axes.set_xlabel("bytes a parameter, whole run")
     figure.axes[0].set_ylabel("test loss, nats")
