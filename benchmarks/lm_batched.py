@@ -19,6 +19,7 @@ from desketch.core.flat import FlatParameters
 from desketch.integrations.torch.auto import choose
 from desketch.integrations.torch.local import LocalExchange, local_ranks, together
 from desketch.integrations.torch.methods import defaults, make
+from desketch.integrations.torch.methods.base import joined, whole
 from desketch.integrations.torch.nesterov import Nesterov
 from desketch.integrations.torch.round import exchange_update, report
 from desketch.tasks.gpt import Gpt
@@ -118,12 +119,12 @@ class Outer:
         def one(exchange: LocalExchange) -> Tensor:
             method = self.methods[exchange.rank]
             mine = report(method, self.round, self.workers.vector(exchange.rank).sub_(self.theta))
-            return exchange_update(method, self.theta, mine, exchange)[0]
+            return joined(exchange_update(method, self.theta, mine, exchange)[0])
 
         updates = together(self.ranks, one)
         if not all(torch.equal(updates[0], u) for u in updates):
             raise SystemExit("the workers decoded different updates")
-        self.nesterov.step(self.theta, updates[0])
+        self.nesterov.step(self.theta, whole(updates[0]))
         self.workers.load(self.theta)
         self.round += 1
         self.seconds += time.process_time() - started
@@ -152,7 +153,7 @@ class Gossip(Outer):
         def one(exchange: LocalExchange) -> Tensor:
             method, rank = self.methods[exchange.rank], exchange.rank
             p = self.workers.vector(rank).sub_(self.known[rank])
-            u = exchange_update(method, self.theta, report(method, self.round, p.clone()), exchange)[0]
+            u = joined(exchange_update(method, self.theta, report(method, self.round, p.clone()), exchange)[0])
             self.known[rank].add_(p.sub_(torch.from_numpy(method.feedback._memory.pop("own"))))
             return u
 

@@ -3,13 +3,17 @@
     python benchmarks/outer_cost.py
 
 Two gloo ranks on this machine, one thread each.  CPU is the process' own, all threads; inner steps and rounds take
-turns, medians.  Memory is how far the process' peak lies above that of a rank that takes the same steps alone, in
-copies of w; the allocator makes it vary by half a copy, so every row runs three times and medians are compared.
+turns, medians of three runs.  Memory is how far the process' peak lies above that of a rank that takes the same steps
+alone, in copies of w, at the smaller batch, whose activations hide least.  It has runs of its own, in which glibc gives
+freed memory back at once (MALLOC_MMAP_THRESHOLD_; otherwise the peak varies by half a copy with what the allocator
+keeps), and in which all ranks have first taken rounds of a small model: what the outer step's code and libraries take
+does not grow with w, and is told apart.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import resource
@@ -41,29 +45,45 @@ def worker(job: dict[str, Any]) -> None:
 
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{job['folder']}/meet", rank=job["rank"], world_size=2)
-    torch.manual_seed(0)
-    model = Gpt(symbols=SYMBOLS, context=256, layers=LAYERS, width=WIDTH)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
-    d = sum(p.numel() for p in model.parameters())
+    name, settings = parse(job["row"])
 
-    def inner(windows: int, context: int) -> float:
+    def bed(layers: int, *, alone: bool) -> tuple[Any, Any, Any]:
+        torch.manual_seed(0)
+        model = Gpt(symbols=SYMBOLS, context=256, layers=layers, width=WIDTH)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+        wire = wire_of_row(name, dict(settings))
+        outer = None if alone else SketchedOuter(model, optimizer, key=Key(7), every=1, wire=wire)
+        return model, optimizer, outer
+
+    def inner(model: Any, optimizer: Any, windows: int, context: int) -> float:
         started = time.process_time()
         loss_of(model, torch.randint(SYMBOLS, (windows, context + 1))).backward()
         optimizer.step()
         optimizer.zero_grad()
         return time.process_time() - started
 
-    for batch in BATCHES:
-        inner(*batch)
-    name, settings = parse(job["row"])
-    outer = None
-    if name != "alone":
-        outer = SketchedOuter(model, optimizer, key=Key(7), every=1, wire=wire_of_row(name, settings))
-    steps: dict[tuple[int, int], list[float]] = {batch: [] for batch in BATCHES}
+    def loaded(*, alone: bool) -> int:
+        """Bytes that remain of the code that a small model's rounds have run."""
+        model, optimizer, outer = bed(1, alone=alone)
+        for _ in range(2):
+            inner(model, optimizer, 1, 8)
+            if outer is not None:
+                outer.step()
+        del model, optimizer, outer
+        gc.collect()
+        return _resident()
+
+    code = -loaded(alone=True) + loaded(alone=False)
+    model, optimizer, outer = bed(LAYERS, alone=job["alone"])
+    d = sum(p.numel() for p in model.parameters())
+    batches = BATCHES[:1] if job["memory"] else BATCHES
+    for batch in batches:
+        inner(model, optimizer, *batch)
+    steps: dict[tuple[int, int], list[float]] = {batch: [] for batch in batches}
     rounds = []
     for _ in range(ROUNDS + 1):
         for batch, seconds in steps.items():
-            seconds.append(inner(*batch))
+            seconds.append(inner(model, optimizer, *batch))
         dist.barrier()
         started = time.process_time()
         if outer is not None:
@@ -74,17 +94,26 @@ def worker(job: dict[str, Any]) -> None:
         "inner": [statistics.median(seconds) for seconds in steps.values()],
         "round": statistics.median(rounds[1:]),  # the first compares arguments and makes M
         "copies": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / (4 * d),
+        "code": code,
     }
     Path(job["folder"], f"rank{job['rank']}.json").write_text(json.dumps(report), encoding="utf-8")
     dist.barrier()
     dist.destroy_process_group()
 
 
-def ranks(row: str) -> list[dict[str, Any]]:
-    """What both ranks of a row report."""
+def _resident() -> int:
+    """Bytes of memory this process has now."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def ranks(row: str, *, alone: bool = False, memory: bool = False) -> list[dict[str, Any]]:
+    """What both ranks of a row report; ``alone`` leaves out its rounds."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    if memory:
+        environment["MALLOC_MMAP_THRESHOLD_"] = str(1 << 16)
     with tempfile.TemporaryDirectory() as folder:
-        orders = [json.dumps({"row": row, "rank": rank, "folder": folder}) for rank in range(2)]
+        job = {"row": row, "folder": folder, "alone": alone, "memory": memory}
+        orders = [json.dumps({**job, "rank": rank}) for rank in range(2)]
         both = [subprocess.Popen([sys.executable, __file__, "--worker", order], env=environment) for order in orders]
         if any(process.wait() for process in both):
             raise SystemExit(f"{row}: a rank failed")
@@ -92,9 +121,9 @@ def ranks(row: str) -> list[dict[str, Any]]:
 
 
 def measure(row: str) -> dict[str, Any]:
-    """Both ranks of a row beside ranks that train alone."""
-    turns = [(ranks("alone"), ranks(row)) for _ in range(REPEATS)]
-    alone, reports = ([report for turn in turns for report in turn[side]] for side in (0, 1))
+    """Both ranks of a row: CPU, then memory beside ranks that train alone."""
+    reports = [report for _ in range(REPEATS) for report in ranks(row)]
+    alone, together = ranks(row, alone=True, memory=True), ranks(row, memory=True)
     middle = sorted(reports, key=lambda report: report["round"])[len(reports) // 2]
     shares = {
         f"{windows} x {context}": round(middle["round"] / (20 * inner), 4)
@@ -106,7 +135,8 @@ def measure(row: str) -> dict[str, Any]:
         "round_seconds": round(middle["round"], 4),
         "inner_seconds": [round(inner, 3) for inner in middle["inner"]],
         "share_of_20_steps": shares,
-        "copies_of_w": round(_median(reports, "copies") - _median(alone, "copies"), 2),
+        "copies_of_w": round(_median(together, "copies") - _median(alone, "copies"), 2),
+        "code_megabytes": round(_median(together, "code") / 1e6, 1),
     }
 
 

@@ -7,6 +7,7 @@ Trainable parameters are laid out in the module's own order; frozen ones stay co
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import accumulate
 from math import prod
 
 import torch
@@ -36,10 +37,17 @@ class FlatParameters:
         self.d = sum(self.sizes)
         self._resting = False
 
-    def flatten(self) -> Tensor:
-        """A copy of the module's current parameters as w."""
+    def flatten(self, cut: slice = slice(None)) -> Tensor:
+        """A copy of the module's current parameters as w, or of a part of it that is not empty."""
         parameters = dict(self.module.named_parameters())
-        return torch.cat([parameters[name].detach().reshape(-1) for name in self.names])
+        start, stop, _ = cut.indices(self.d)
+        ends = list(accumulate(self.sizes))
+        pieces = [
+            parameters[name].detach().reshape(-1)[max(start - end + size, 0) : max(stop - end + size, 0)]
+            for name, size, end in zip(self.names, self.sizes, ends, strict=True)
+            if start < end and end - size < stop
+        ]
+        return torch.cat(pieces)
 
     def rest_on(self, w: Tensor) -> None:
         """Let the module's parameters be views of w, without memory of their own, until `load` gives it them again."""

@@ -13,9 +13,11 @@ from desketch import Key, Wire
 from desketch.errors import RunError
 from desketch.fed.open_step import gain
 from desketch.integrations.torch import Dense, Signs, Sparse, exchange
+from desketch.integrations.torch import round as round_
 from desketch.integrations.torch.agreement import digest
 from desketch.integrations.torch.local import local_ranks, together
 from desketch.integrations.torch.methods import make, sketch
+from desketch.integrations.torch.methods.base import joined
 from desketch.integrations.torch.round import HELLO_BYTES, exchange_update, report
 from desketch.sketches import Weighted, draw
 from desketch.theory.weights import adam_weights
@@ -33,7 +35,7 @@ def a_round(ranks, owners, t, deltas, theta=None):
 
     def one(exchange):
         method = owners[exchange.rank]
-        return exchange_update(method, theta, report(method, t, deltas[exchange.rank].clone()), exchange)[0]
+        return joined(exchange_update(method, theta, report(method, t, deltas[exchange.rank].clone()), exchange)[0])
 
     return together(ranks, one)
 
@@ -73,6 +75,32 @@ def test_a_long_vector_is_sketched_in_blocks_each_with_its_own_draw(monkeypatch)
         one = Weighted(R, D if len(sizes) == 2 else [D[j // 2]], sizes)
         expected.append(one.desketch(one.sketch(mean[a:c])) * gain(5001 / 1250, omega=0.0, ranks=W, momentum=0.9))
     torch.testing.assert_close(u, torch.cat(expected), rtol=2e-3, atol=2e-3)  # the notes carry v in half precision
+
+
+def test_a_sketch_never_holds_a_vector_as_long_as_the_model(monkeypatch):
+    monkeypatch.setattr(sketch, "_BLOCK", 2000)
+    monkeypatch.setattr(round_, "_CUT", 2000)
+    ranks, owners, deltas = local_ranks(W), methods(Wire(compression=4)), updates()
+    read = []
+
+    class Cuts:
+        def __init__(self, delta):
+            self.delta = delta
+
+        def __getitem__(self, cut):
+            read.append(len(self.delta[cut]))
+            return self.delta[cut].clone()
+
+    def one(exchange):
+        method = owners[exchange.rank]
+        mine = report(method, 0, Cuts(deltas[exchange.rank]))
+        return list(exchange_update(method, torch.zeros(3), mine, exchange)[0])
+
+    pieces = together(ranks, one)[0]
+    assert max(read) <= 2000
+    assert sum(read) == 2 * W * sum(SIZES)  # looked at, then sketched
+    assert [place.stop - place.start for place, _ in pieces] == [len(u) for _, u in pieces] == [1667] * 3
+    assert torch.equal(joined(pieces), a_round(ranks, methods(Wire(compression=4)), 0, deltas)[0])
 
 
 @pytest.mark.parametrize(("d", "b"), [(1, 1), (2**20, 3), (2**20 + 1, 100_000), (10**7, 4 * 10**6), (3 * 2**20, 2)])

@@ -21,6 +21,7 @@ from desketch.integrations.torch import Dense, Signs, SketchedOuter, Sparse, cho
 from desketch.integrations.torch.auto import bytes_per_parameter
 from desketch.integrations.torch.measured import ALONE, ROWS
 from desketch.integrations.torch.methods import FEW, METHODS, defaults, make, wire_of
+from desketch.integrations.torch.methods.base import whole
 from desketch.integrations.torch.methods.sparse import SparseMethod
 from desketch.integrations.torch.nesterov import Nesterov
 
@@ -95,7 +96,7 @@ def test_nesterov_is_torchs():
     ours, theirs = Nesterov(lr=0.7, momentum=0.9), torch.optim.SGD([p], lr=0.7, momentum=0.9, nesterov=True)
     for seed in range(5):
         u = vector(7, seed)
-        ours.step(theta, u)
+        ours.step(theta, whole(u))
         p.grad = -u
         theirs.step()
     torch.testing.assert_close(theta, p.detach(), rtol=1e-5, atol=1e-8)

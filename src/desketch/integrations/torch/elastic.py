@@ -26,6 +26,7 @@ from desketch.errors import ConfigError, RunError
 from desketch.integrations.torch.agreement import require_equal
 from desketch.integrations.torch.exchange import Exchange
 from desketch.integrations.torch.methods import Dense
+from desketch.integrations.torch.methods.base import Moved, Pieces
 from desketch.integrations.torch.outer import SketchedOuter
 from desketch.integrations.torch.round import JOINED, Report, exchange_update
 from desketch.wire import Wire
@@ -133,7 +134,7 @@ class ElasticOuter(SketchedOuter):
             f"{_TRIES} quorums in a row failed, nothing was applied; see that the sites reach each other"
         ) from failure
 
-    def _round(self) -> Tensor | None:
+    def _round(self) -> Pieces | None:
         """The mean update of a quorum; None for a site that is alone, whose theta follows its inner steps."""
         assert isinstance(self.exchange, ManagedExchange)
         if (error := self.manager.errored()) is not None:
@@ -143,9 +144,9 @@ class ElasticOuter(SketchedOuter):
         if self.exchange.size == 1:
             return None
         require_equal(self._arguments(), self.exchange)
-        mine = self._report(self.flat.flatten().cpu().sub_(self.theta))
+        mine = self._report(Moved(self.flat, self.theta))
         if self._just_joined:
-            mine = Report(mine.t, mine.delta.zero_(), mine.said, JOINED)
+            mine = Report(mine.t, torch.zeros_like(self.theta), mine.said, JOINED)
         u, skipped = exchange_update(self.method, self.theta, mine, self.exchange)
         self._skipped += skipped
         return u

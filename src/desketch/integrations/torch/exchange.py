@@ -59,12 +59,20 @@ class Exchange:
         return [row[:n] for row, n in zip(padded, lengths, strict=True)]
 
     def mean(
-        self, values: Floats, *, key: Key, up: str, down: str, heard: Sequence[int], feedback: Feedback | None = None
+        self,
+        values: Floats,
+        *,
+        key: Key,
+        up: str,
+        down: str,
+        heard: Sequence[int],
+        feedback: Feedback | None = None,
+        out: Floats | None = None,
     ) -> Floats:
         """The mean of the ``heard`` ranks' ``values``, rounded by ``up``, then by ``down``; equal bits everywhere.
 
         ``key`` belongs to the round: rotations and rounding are drawn from it, different ones for every rank and part.
-        With ``feedback`` both roundings are corrected by what earlier ones left over.
+        With ``feedback`` both roundings are corrected by what earlier ones left over.  ``out`` may be ``values``.
         """
         cuts, kept = parts(len(values), self.size), feedback.kept if feedback else 1.0
         if feedback:
@@ -76,6 +84,7 @@ class Exchange:
         if feedback:
             feedback.keep("own", values, _join(outgoing, cuts, up, key=key, kind="update"))
         incoming = self._swap(outgoing, mine=_size(up, _length(cuts[self.rank])))
+        del outgoing  # as long as the values, where the code is wide
         own = b""
         if n := _length(cuts[self.rank]):
             part = key.fold_in("part", self.rank)
@@ -87,7 +96,7 @@ class Exchange:
                 feedback.keep("part", average, _whole(own, down, n=n, key=part, kind="broadcast"))
         sizes = [_size(down, _length(cut)) for cut in cuts]
         collected = [row[:size] for row, size in zip(self.gather(own, length=max(sizes)), sizes, strict=True)]
-        out = _join(collected, cuts, down, key=key, kind="broadcast")
+        out = _join(collected, cuts, down, key=key, kind="broadcast", out=out)
         if feedback:
             out *= np.float32(kept)
         return out
@@ -108,17 +117,16 @@ class Exchange:
         self._count(n if self.rank == source else 0, 0 if self.rank == source else n)
 
     def _all_gather(self, mine: bytes) -> list[bytes]:
-        local = _tensor(mine, self.device)
+        local = _tensor(bytearray(mine), self.device)
         everyone = [torch.empty_like(local) for _ in range(self.size)]
         dist.all_gather(everyone, local, group=self.group)
         return [_bytes(row) for row in everyone]
 
     def _all_to_all(self, outgoing: list[bytes], *, mine: int) -> list[bytes]:
-        source, target = _tensor(b"".join(outgoing), self.device), torch.empty(mine * self.size, dtype=torch.uint8)
-        target = target.to(self.device)
+        source = _tensor(bytearray().join(outgoing), self.device)
+        target = torch.empty(mine * self.size, dtype=torch.uint8, device=self.device)
         dist.all_to_all_single(target, source, [mine] * self.size, [len(o) for o in outgoing], group=self.group)
-        received = _bytes(target)
-        return [received[i * mine : (i + 1) * mine] for i in range(self.size)]
+        return [_bytes(row) for row in torch.split(target, mine)] if mine else [b""] * self.size
 
     def _broadcast(self, values: torch.Tensor, *, source: int) -> None:
         moved = values.to(self.device)
@@ -247,9 +255,11 @@ def _whole(payload: bytes, codec: str, *, n: int, key: Key, kind: str, out: Floa
     return out
 
 
-def _join(payloads: list[bytes], cuts: list[slice], codec: str, *, key: Key, kind: str) -> Floats:
-    """All parts decoded, in one vector."""
-    out = np.empty(cuts[-1].stop, dtype=np.float32)
+def _join(
+    payloads: list[bytes], cuts: list[slice], codec: str, *, key: Key, kind: str, out: Floats | None = None
+) -> Floats:
+    """All parts decoded, in one vector; in ``out`` if given."""
+    out = np.empty(cuts[-1].stop, dtype=np.float32) if out is None else out
     for j, (cut, payload) in enumerate(zip(cuts, payloads, strict=True)):
         _whole(payload, codec, n=_length(cut), key=key.fold_in("part", j), kind=kind, out=out[cut])
     return out
@@ -259,8 +269,8 @@ def _length(cut: slice) -> int:
     return int(cut.stop - cut.start)
 
 
-def _tensor(data: bytes, device: torch.device) -> torch.Tensor:
-    array: Any = np.frombuffer(bytearray(data), dtype=np.uint8)
+def _tensor(data: bytearray, device: torch.device) -> torch.Tensor:
+    array: Any = np.frombuffer(data, dtype=np.uint8)
     return torch.from_numpy(array).to(device)
 
 

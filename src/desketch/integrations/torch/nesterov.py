@@ -14,10 +14,11 @@ import torch
 from torch import Tensor
 
 from desketch.errors import ConfigError
+from desketch.integrations.torch.methods.base import Pieces
 
 __all__ = ["Nesterov"]
 
-_PIECE = 1 << 16  # numbers that stay in the cache from one operation to the next
+_CACHED = 1 << 16  # numbers that stay in the cache from one operation to the next
 
 
 class Nesterov:
@@ -31,16 +32,17 @@ class Nesterov:
         self.lr, self.momentum = lr, momentum
         self.M: Tensor | None = None
 
-    def step(self, theta: Tensor, u: Tensor) -> None:
-        """Move theta in place."""
+    def step(self, theta: Tensor, pieces: Pieces) -> None:
+        """Move theta in place, by the pieces of u."""
         if self.momentum and self.M is None:
             self.M = torch.zeros_like(theta)
-        for start in range(0, len(theta), _PIECE):
-            piece = slice(start, start + _PIECE)
-            if self.M is not None:
-                M = self.M[piece].mul_(self.momentum).add_(u[piece])
-                theta[piece].add_(M, alpha=self.lr * self.momentum)
-            theta[piece].add_(u[piece], alpha=self.lr)
+        for place, u in pieces:
+            for at, part in zip(range(place.start, place.stop, _CACHED), torch.split(u, _CACHED), strict=True):
+                cut = slice(at, at + len(part))
+                if self.M is not None:
+                    M = self.M[cut].mul_(self.momentum).add_(part)
+                    theta[cut].add_(M, alpha=self.lr * self.momentum)
+                theta[cut].add_(part, alpha=self.lr)
 
     def state_dict(self) -> dict[str, Any]:
         """M, once there is one."""

@@ -38,6 +38,7 @@ from desketch.integrations.torch.agreement import digest, require_equal, short
 from desketch.integrations.torch.auto import Choice, choose
 from desketch.integrations.torch.exchange import Exchange
 from desketch.integrations.torch.methods import AnyWire, defaults, make, wire_of
+from desketch.integrations.torch.methods.base import Delta, Moved, Pieces, joined, whole
 from desketch.integrations.torch.nesterov import Nesterov
 from desketch.integrations.torch.round import OuterStats, Report, Skipped, exchange_update, report
 from desketch.integrations.torch.site import Site
@@ -155,11 +156,10 @@ class SketchedOuter:
 
     def _blocking(self) -> Tensor:
         """A round while everybody waits; alone there is nothing to send, and theta follows the inner steps."""
-        w = self.flat.flatten().cpu()
         if self._alone:
-            self.theta.copy_(w)
+            self.theta.copy_(self.flat.flatten())
         else:
-            self.nesterov.step(self.theta, self._mean(self._report(w.sub_(self.theta))))
+            self.nesterov.step(self.theta, self._mean(self._report(Moved(self.flat, self.theta))))
         self.round += 1
         return self.theta
 
@@ -173,7 +173,7 @@ class SketchedOuter:
             w = self.theta.clone()  # everyone will leave this update out; training goes on from theta
         self._sent = w.clone()
         assert self._thread is not None
-        self._pending = self._thread.submit(self._mean, mine)
+        self._pending = self._thread.submit(lambda: joined(self._mean(mine)))
         return w
 
     def _land(self) -> Tensor:
@@ -182,7 +182,7 @@ class SketchedOuter:
         assert self._sent is not None
         pending, self._pending = self._pending, None
         u = pending.result()
-        self.nesterov.step(self.theta, u)
+        self.nesterov.step(self.theta, whole(u))
         self.round += 1
         w = self.flat.flatten().cpu().sub_(self._sent).add_(self.theta)
         self._sent = None
@@ -198,14 +198,14 @@ class SketchedOuter:
     def _alone(self) -> bool:
         return self.exchange is not None and self.exchange.size == 1
 
-    def _report(self, delta: Tensor) -> Report:
+    def _report(self, delta: Delta) -> Report:
         """What this rank brings to the round, read off the inner optimiser now, while nothing moves."""
         mine = report(self.method, self.round, delta)
         if mine.fault:
             drop_broken_state(self.optimizer, self._parameters())
         return mine
 
-    def _mean(self, mine: Report) -> Tensor:
+    def _mean(self, mine: Report) -> Pieces:
         """The mean update of this round."""
         assert self.exchange is not None
         u, skipped = exchange_update(self.method, self.theta, mine, self.exchange)

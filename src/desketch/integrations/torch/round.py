@@ -6,6 +6,7 @@ the method's notes, in one all-gather of a few bytes.  Everything decided from i
 
 from __future__ import annotations
 
+import math
 import struct
 from dataclasses import dataclass, field
 
@@ -15,12 +16,13 @@ from torch import Tensor
 from desketch.errors import RunError
 from desketch.integrations.torch.agreement import digest
 from desketch.integrations.torch.exchange import Exchange
-from desketch.integrations.torch.methods.base import Heard, Method, Said
+from desketch.integrations.torch.methods.base import Delta, Heard, Method, Pieces, Said
 
 __all__ = ["HELLO_BYTES", "JOINED", "OuterStats", "Report", "Skipped", "exchange_update", "report"]
 
 _HELLO = struct.Struct("<I8sBI")  # round, digest of theta, fault, length of the payload
 HELLO_BYTES = _HELLO.size
+_CUT = 1 << 20  # numbers of an update that are looked at together
 _LARGEST = 1e15  # of |delta|: beyond, a sketch of it could leave float32
 _FAULTS = ("", "its update holds NaN or infinity", f"its update is longer than {_LARGEST:g}", "it has just joined")
 JOINED = 3
@@ -54,22 +56,22 @@ class Report:
     """What a rank brings to round t; ``fault`` is 0 if its update can be used."""
 
     t: int
-    delta: Tensor
+    delta: Delta
     said: Said
     fault: int
 
 
-def report(method: Method, t: int, delta: Tensor) -> Report:
-    """Look at an update, which must not change from here on."""
-    fault = _fault(delta)
+def report(method: Method, t: int, delta: Delta) -> Report:
+    """Look at an update, which must not change from here on; one that cannot be used becomes zeros."""
+    fault = _fault(delta, method.d)
     if fault:
-        delta.zero_()
+        delta = torch.zeros(method.d)
     return Report(t, delta, method.prepare(t, delta), fault)
 
 
 def exchange_update(
     method: Method, theta: Tensor, mine: Report, exchange: Exchange
-) -> tuple[Tensor, tuple[Skipped, ...]]:
+) -> tuple[Pieces, tuple[Skipped, ...]]:
     """The mean update of a round, equal in every bit on all ranks, and the ranks that were left out of it."""
     hello = _HELLO.pack(mine.t, digest(theta), mine.fault, len(mine.said.payload))
     heard, skipped = _listen(mine.t, exchange.gather(hello + mine.said.notes))
@@ -79,13 +81,18 @@ def exchange_update(
     return u, skipped
 
 
-def _fault(delta: Tensor) -> int:
-    length = float(torch.linalg.vector_norm(delta))
-    if length == float("inf"):  # its square left float32, which does not mean that it did
-        length = float(torch.linalg.vector_norm(delta, dtype=torch.float64))
-    if length != length or length == float("inf"):
+def _fault(delta: Delta, d: int) -> int:
+    length = math.hypot(*(_length(delta[start : start + _CUT]) for start in range(0, d, _CUT)))
+    if not math.isfinite(length):
         return 1
     return 2 if length > _LARGEST else 0
+
+
+def _length(x: Tensor) -> float:
+    length = float(torch.linalg.vector_norm(x))
+    if length == math.inf:  # its square left float32, which does not mean that it did
+        length = float(torch.linalg.vector_norm(x, dtype=torch.float64))
+    return length
 
 
 def _listen(t: int, rows: list[bytes]) -> tuple[Heard, tuple[Skipped, ...]]:

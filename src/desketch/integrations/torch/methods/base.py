@@ -6,22 +6,52 @@ A round has three parts, and every method is these three functions:
     merge     notes of all ranks in hand, exchange payloads: the same u in R^d on every rank
     commit    the round is over and this rank was heard: memory, where a method has one, may move on
 
-A round that fails between them has changed nothing.
+A round that fails between them has changed nothing.  An update is read in cuts, ``delta[cut]``, and u comes in pieces,
+so that a method which needs no vector of d numbers makes none.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
+from desketch.core.flat import FlatParameters
 from desketch.errors import InputError
 from desketch.integrations.torch.exchange import Exchange
 
-__all__ = ["Heard", "Method", "Said"]
+__all__ = ["Delta", "Heard", "Method", "Moved", "Pieces", "Said", "joined", "whole"]
+
+
+class Moved:
+    """theta_w - theta while the model stands still: made anew in every cut that is read, never held."""
+
+    def __init__(self, flat: FlatParameters, theta: Tensor) -> None:
+        self.flat, self.theta = flat, theta
+
+    def __getitem__(self, cut: slice) -> Tensor:
+        return self.flat.flatten(cut).cpu().sub_(self.theta[cut])
+
+
+Delta = Tensor | Moved
+"""An update; who reads a cut of it may write over what it got."""
+
+Pieces = Iterable[tuple[slice, Tensor]]
+"""A vector as its pieces, each with its place, in order."""
+
+
+def whole(u: Tensor) -> Pieces:
+    """A vector in one piece."""
+    return [(slice(0, len(u)), u)]
+
+
+def joined(pieces: Pieces) -> Tensor:
+    """The vector of all pieces."""
+    return torch.cat([u for _, u in pieces])
 
 
 @dataclass(frozen=True)
@@ -49,12 +79,12 @@ class Method(ABC):
     d: int
 
     @abstractmethod
-    def prepare(self, t: int, delta: Tensor) -> Said:
+    def prepare(self, t: int, delta: Delta) -> Said:
         """What this rank says in round t about its update; ``delta`` is read, not changed."""
 
     @abstractmethod
-    def merge(self, t: int, delta: Tensor, said: Said, heard: Heard, exchange: Exchange) -> Tensor:
-        """The mean update of the ranks that were heard, equal in every bit on all; may overwrite ``delta``."""
+    def merge(self, t: int, delta: Delta, said: Said, heard: Heard, exchange: Exchange) -> Pieces:
+        """The mean update of the ranks that were heard, equal in every bit on all; may write over ``delta``."""
 
     def commit(self) -> None:
         """Keep the memory of the last `prepare`; most methods have none."""

@@ -10,11 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from desketch.errors import ConfigError
 from desketch.integrations.torch.exchange import Exchange, mean_bytes
-from desketch.integrations.torch.methods.base import Heard, Method, Said
+from desketch.integrations.torch.methods.base import Delta, Heard, Method, Pieces, Said, whole
 from desketch.keys import Key
 
 __all__ = ["Dense", "DenseMethod"]
@@ -39,14 +38,15 @@ class DenseMethod(Method):
     def __init__(self, wire: Dense, *, d: int, key: Key) -> None:
         self.wire, self.d, self.key = wire, d, key
 
-    def prepare(self, t: int, delta: Tensor) -> Said:
+    def prepare(self, t: int, delta: Delta) -> Said:
         """Nothing beforehand."""
         return Said()
 
-    def merge(self, t: int, delta: Tensor, said: Said, heard: Heard, exchange: Exchange) -> Tensor:
+    def merge(self, t: int, delta: Delta, said: Said, heard: Heard, exchange: Exchange) -> Pieces:
         """The mean of the rounded updates, rounded."""
         codec, key = self.wire.codec, self.key.fold_in("outer", t)
-        return torch.from_numpy(exchange.mean(delta.numpy(), key=key, up=codec, down=codec, heard=heard.ranks))
+        x = delta[:].numpy()
+        return whole(torch.from_numpy(exchange.mean(x, key=key, up=codec, down=codec, heard=heard.ranks, out=x)))
 
     def round_bytes(self, ranks: int) -> float:
         """The exchange of d numbers."""

@@ -16,12 +16,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from desketch.errors import ConfigError
 from desketch.integrations.torch.exchange import Exchange, Feedback, gather_bytes, mean_bytes
-from desketch.integrations.torch.methods.base import Heard, Method, Said
+from desketch.integrations.torch.methods.base import Delta, Heard, Method, Pieces, Said, whole
 from desketch.integrations.torch.methods.weighing import Moments, Weighing
 from desketch.keys import Key
 
@@ -57,18 +55,19 @@ class SignsMethod(Method):
         self.weighing = Weighing(sizes, key=key, moments=moments)
         self.feedback = Feedback(decay=wire.decay, kept=_KEPT)
 
-    def prepare(self, t: int, delta: Tensor) -> Said:
+    def prepare(self, t: int, delta: Delta) -> Said:
         """One f16 a tensor: the root of its mean second moment."""
         return Said(notes=self.weighing.notes())
 
-    def merge(self, t: int, delta: Tensor, said: Said, heard: Heard, exchange: Exchange) -> Tensor:
+    def merge(self, t: int, delta: Delta, said: Said, heard: Heard, exchange: Exchange) -> Pieces:
         """Weigh, exchange d bits with memory, weigh back."""
         D, key = self.weighing.weights(heard), self.key.fold_in("outer", t)
-        self.weighing.scale(delta, [1 / weight for weight in D])
-        y = exchange.mean(delta.numpy(), key=key, up=_CODEC, down=_CODEC, heard=heard.ranks, feedback=self.feedback)
-        u = delta.copy_(torch.from_numpy(y))
-        self.weighing.scale(u, D)
-        return u
+        x = delta[:]
+        self.weighing.scale(x, [1 / weight for weight in D])
+        p = x.numpy()
+        exchange.mean(p, key=key, up=_CODEC, down=_CODEC, heard=heard.ranks, feedback=self.feedback, out=p)
+        self.weighing.scale(x, D)
+        return whole(x)
 
     def commit(self) -> None:
         """The memories move on."""

@@ -16,17 +16,16 @@ noise in the block; the compression, alpha and the gain are those of one R.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from desketch.fed.open_step import gain
 from desketch.integrations.torch.exchange import Exchange, gather_bytes, mean_bytes
-from desketch.integrations.torch.methods.base import Heard, Method, Said
+from desketch.integrations.torch.methods.base import Delta, Heard, Method, Pieces, Said
 from desketch.integrations.torch.methods.weighing import Moments, Weighing
 from desketch.keys import Key
 from desketch.sketches import Sketch, Weighted, draw
@@ -52,28 +51,26 @@ class SketchMethod(Method):
         self.blocks = blocks(self.d, self.b)
         self._draw(self.blocks[0], key)  # what cannot be drawn is refused here
 
-    def prepare(self, t: int, delta: Tensor) -> Said:
+    def prepare(self, t: int, delta: Delta) -> Said:
         """One f16 a tensor: the root of its mean second moment."""
         return Said(notes=self.weighing.notes())
 
-    def merge(self, t: int, delta: Tensor, said: Said, heard: Heard, exchange: Exchange) -> Tensor:
-        """Sketch, exchange b numbers, de-sketch into ``delta``."""
+    def merge(self, t: int, delta: Delta, said: Said, heard: Heard, exchange: Exchange) -> Pieces:
+        """Sketch, exchange b numbers, de-sketch; a block of d numbers at a time, both ways."""
         key, weights = self.key.fold_in("outer", t), self.weighing.weights(heard)
-        D = [
-            self._weighted(block, key.fold_in("block", j) if j else key, weights) for j, block in enumerate(self.blocks)
-        ]
-        s = delta.numpy()[: self.b]  # a block's numbers lie before its coordinates' end, and those are read by then
-        for one, (place, row) in zip(D, self.blocks, strict=True):
-            s[row] = one.sketch(delta[place], overwrite=True).numpy()
-        y = exchange.mean(s, key=key, up=self.wire.codec, down=self.wire.down, heard=heard.ranks)
+        s = np.empty(self.b, dtype=np.float32)
+        for RD, (place, row) in self._drawn(key, weights):
+            s[row] = RD.sketch(delta[place], overwrite=True).numpy()
+        y = exchange.mean(s, key=key, up=self.wire.codec, down=self.wire.down, heard=heard.ranks, out=s)
         y *= np.float32(self.gain(len(heard.ranks)))  # here and not on u, which is d/b times as long
-        for one, (place, row) in zip(D, self.blocks, strict=True):
-            one.desketch(torch.from_numpy(y[row]), out=delta[place])
-        return delta
+        return ((place, RD.desketch(torch.from_numpy(y[row]))) for RD, (place, row) in self._drawn(key, weights))
 
-    def _weighted(self, block: Block, key: Key, weights: Sequence[float]) -> Weighted:
-        tensors, sizes = self.weighing.within(block[0])
-        return Weighted(self._draw(block, key), [weights[i] for i in tensors], sizes)
+    def _drawn(self, key: Key, weights: Sequence[float]) -> Iterator[tuple[Weighted, Block]]:
+        """R D^-1 block by block; drawn twice a round: all of it takes as much memory as the sketch."""
+        for j, block in enumerate(self.blocks):
+            tensors, sizes = self.weighing.within(block[0])
+            R = self._draw(block, key.fold_in("block", j) if j else key)
+            yield Weighted(R, [weights[i] for i in tensors], sizes), block
 
     def _draw(self, block: Block, key: Key) -> Sketch:
         d, b = (cut.stop - cut.start for cut in block)

@@ -14,13 +14,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from desketch.baselines.chunks import ChunkedTopK
 from desketch.baselines.golomb import remainder_bits
 from desketch.errors import ConfigError
 from desketch.integrations.torch.exchange import Exchange, gather_bytes
-from desketch.integrations.torch.methods.base import Heard, Method, Said
+from desketch.integrations.torch.methods.base import Delta, Heard, Method, Pieces, Said, whole
 from desketch.keys import Key
 
 __all__ = ["Sparse", "SparseMethod"]
@@ -56,20 +57,20 @@ class SparseMethod(Method):
         self.memory: Tensor | None = None
         self._left: Tensor | None = None
 
-    def prepare(self, t: int, delta: Tensor) -> Said:
+    def prepare(self, t: int, delta: Delta) -> Said:
         """The payload of C(e_w); what it leaves is kept aside until `commit`."""
-        p = delta.clone() if self.memory is None else delta.add(self.memory, alpha=self.wire.decay)
+        p = delta[:].clone() if self.memory is None else delta[:].add(self.memory, alpha=self.wire.decay)
         payload = self.encode(p)
         self._left = p.sub_(self.decode(payload))
         return Said(payload=payload)
 
-    def merge(self, t: int, delta: Tensor, said: Said, heard: Heard, exchange: Exchange) -> Tensor:
+    def merge(self, t: int, delta: Delta, said: Said, heard: Heard, exchange: Exchange) -> Pieces:
         """Everyone's payload, decoded and averaged in the order of the ranks."""
         payloads = exchange.gather(said.payload, length=max(heard.lengths.values()))
-        total = delta.zero_()
+        total = torch.zeros(self.d)
         for rank in heard.ranks:
             total.add_(self.decode(payloads[rank][: heard.lengths[rank]]))
-        return total.div_(len(heard.ranks))
+        return whole(total.div_(len(heard.ranks)))
 
     def commit(self) -> None:
         """The memory moves on."""
