@@ -24,7 +24,7 @@ from torchft import Manager, ProcessGroupGloo
 
 from desketch.errors import ConfigError, RunError
 from desketch.integrations.torch.agreement import require_equal
-from desketch.integrations.torch.exchange import Exchange
+from desketch.integrations.torch.exchange import Buffer, Exchange
 from desketch.integrations.torch.methods import Dense
 from desketch.integrations.torch.methods.base import Moved, Pieces
 from desketch.integrations.torch.outer import SketchedOuter
@@ -176,13 +176,13 @@ class ManagedExchange(Exchange):
         """One's place among those who are there."""
         self.rank, self.size = rank, size
 
-    def _all_gather(self, mine: bytes) -> list[bytes]:
+    def _all_gather(self, mine: bytes) -> list[Buffer]:
         local = torch.frombuffer(bytearray(mine), dtype=torch.uint8)
         everyone = [torch.empty_like(local) for _ in range(self.size)]
         self._pg.allgather([everyone], [local], AllgatherOptions()).wait()
         return [row.numpy().tobytes() for row in everyone]
 
-    def _all_to_all(self, outgoing: list[bytes], *, mine: int) -> list[bytes]:
+    def _all_to_all(self, outgoing: list[bytes], *, mine: int) -> list[Buffer]:
         source = torch.frombuffer(bytearray(b"".join(outgoing)), dtype=torch.uint8)
         target = torch.empty(mine * self.size, dtype=torch.uint8)
         sizes = [len(part) for part in outgoing]

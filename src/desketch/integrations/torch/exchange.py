@@ -27,9 +27,10 @@ from desketch.errors import RunError
 from desketch.keys import Key
 from desketch.wire import CODEC_TABLE, Header
 
-__all__ = ["Exchange", "Feedback", "Floats", "gather_bytes", "mean_bytes", "parts"]
+__all__ = ["Buffer", "Exchange", "Feedback", "Floats", "gather_bytes", "mean_bytes", "parts"]
 
 Floats = npt.NDArray[np.float32]
+Buffer = bytes | memoryview  # views of what a collective received: a copy would be as long again
 _LEAST_PART = 64  # numbers: below, the one-bit code is biased and a part's scale costs more than its numbers
 _CHUNK = 1 << 18  # numbers coded at a time
 
@@ -46,7 +47,9 @@ class Exchange:
 
     def gather(self, mine: bytes, *, length: int | None = None) -> list[bytes]:
         """Everyone's bytes, by rank; all of one length, or padded to ``length``."""
-        n = len(mine) if length is None else length
+        return [bytes(row) for row in self._collect(mine, len(mine) if length is None else length)]
+
+    def _collect(self, mine: bytes, n: int) -> list[Buffer]:
         with self._speaking("all-gather"):
             everyone = self._all_gather(mine.ljust(n, b"\0"))
         self._count((self.size - 1) * n)
@@ -84,29 +87,30 @@ class Exchange:
         if feedback:
             feedback.keep("own", values, _join(outgoing, cuts, up, key=key, kind="update"))
         incoming = self._swap(outgoing, mine=_size(up, _length(cuts[self.rank])))
-        del outgoing  # as long as the values, where the code is wide
         own = b""
         if n := _length(cuts[self.rank]):
             part = key.fold_in("part", self.rank)
             average = _average([incoming[rank] for rank in heard], up, n=n, key=part, kept=kept)
+            incoming.clear()
             if feedback:
                 average = feedback.recall("part", average)
             own = _encode(average, down, key=part, kind="broadcast", rounding=self.rank)
             if feedback:
                 feedback.keep("part", average, _whole(own, down, n=n, key=part, kind="broadcast"))
         sizes = [_size(down, _length(cut)) for cut in cuts]
-        collected = [row[:size] for row, size in zip(self.gather(own, length=max(sizes)), sizes, strict=True)]
+        collected = [row[:size] for row, size in zip(self._collect(own, max(sizes)), sizes, strict=True)]
         out = _join(collected, cuts, down, key=key, kind="broadcast", out=out)
         if feedback:
             out *= np.float32(kept)
         return out
 
-    def _swap(self, outgoing: list[bytes], *, mine: int) -> list[bytes]:
-        """Send ``outgoing[j]`` to rank j; return what each rank sent here, ``mine`` bytes each."""
+    def _swap(self, outgoing: list[bytes], *, mine: int) -> list[Buffer]:
+        """Send ``outgoing[j]`` to rank j, and let go of it; return what each rank sent here, ``mine`` bytes each."""
         mine = mine if outgoing[self.rank] else 0
+        sent = sum(map(len, outgoing)) - len(outgoing[self.rank])
         with self._speaking("all-to-all"):
             incoming = self._all_to_all(outgoing, mine=mine)
-        self._count(sum(map(len, outgoing)) - len(outgoing[self.rank]), (self.size - 1) * mine)
+        self._count(sent, (self.size - 1) * mine)
         return incoming
 
     def broadcast(self, values: torch.Tensor, *, source: int) -> None:
@@ -116,17 +120,19 @@ class Exchange:
         n = values.numel() * values.element_size() if self.size > 1 else 0
         self._count(n if self.rank == source else 0, 0 if self.rank == source else n)
 
-    def _all_gather(self, mine: bytes) -> list[bytes]:
+    def _all_gather(self, mine: bytes) -> list[Buffer]:
         local = _tensor(bytearray(mine), self.device)
         everyone = [torch.empty_like(local) for _ in range(self.size)]
         dist.all_gather(everyone, local, group=self.group)
-        return [_bytes(row) for row in everyone]
+        return [_view(row) for row in everyone]
 
-    def _all_to_all(self, outgoing: list[bytes], *, mine: int) -> list[bytes]:
-        source = _tensor(bytearray().join(outgoing), self.device)
+    def _all_to_all(self, outgoing: list[bytes], *, mine: int) -> list[Buffer]:
+        lengths, source = [len(part) for part in outgoing], _tensor(bytearray().join(outgoing), self.device)
+        outgoing.clear()
         target = torch.empty(mine * self.size, dtype=torch.uint8, device=self.device)
-        dist.all_to_all_single(target, source, [mine] * self.size, [len(o) for o in outgoing], group=self.group)
-        return [_bytes(row) for row in torch.split(target, mine)] if mine else [b""] * self.size
+        dist.all_to_all_single(target, source, [mine] * self.size, lengths, group=self.group)
+        received = _view(target)
+        return [received[i * mine : (i + 1) * mine] for i in range(self.size)]
 
     def _broadcast(self, values: torch.Tensor, *, source: int) -> None:
         moved = values.to(self.device)
@@ -229,7 +235,7 @@ def _encode(values: Floats, codec: str, *, key: Key, kind: str, rounding: int) -
     return b"".join(payload.tobytes() for payload in out)
 
 
-def _decode(payloads: Sequence[bytes], codec: str, *, n: int, key: Key, kind: str) -> Iterator[Floats]:
+def _decode(payloads: Sequence[Buffer], codec: str, *, n: int, key: Key, kind: str) -> Iterator[Floats]:
     """The chunks of a part, each of shape (payloads, numbers)."""
     views, at = [np.frombuffer(payload, np.uint8) for payload in payloads], 0
     for cut, own in _chunks(n, key):
@@ -239,7 +245,7 @@ def _decode(payloads: Sequence[bytes], codec: str, *, n: int, key: Key, kind: st
         at += size
 
 
-def _average(payloads: Sequence[bytes], codec: str, *, n: int, key: Key, kept: float) -> Floats:
+def _average(payloads: Sequence[Buffer], codec: str, *, n: int, key: Key, kept: float) -> Floats:
     """``kept`` times the mean of a part's updates."""
     out = np.empty(n, dtype=np.float32)
     for (cut, _), rows in zip(_chunks(n, key), _decode(payloads, codec, n=n, key=key, kind="update"), strict=True):
@@ -247,7 +253,7 @@ def _average(payloads: Sequence[bytes], codec: str, *, n: int, key: Key, kept: f
     return out
 
 
-def _whole(payload: bytes, codec: str, *, n: int, key: Key, kind: str, out: Floats | None = None) -> Floats:
+def _whole(payload: Buffer, codec: str, *, n: int, key: Key, kind: str, out: Floats | None = None) -> Floats:
     """A part of n numbers, if it has any; into ``out`` if given."""
     out = np.empty(n, dtype=np.float32) if out is None else out
     for (cut, _), rows in zip(_chunks(n, key), _decode([payload], codec, n=n, key=key, kind=kind), strict=True):
@@ -256,7 +262,7 @@ def _whole(payload: bytes, codec: str, *, n: int, key: Key, kind: str, out: Floa
 
 
 def _join(
-    payloads: list[bytes], cuts: list[slice], codec: str, *, key: Key, kind: str, out: Floats | None = None
+    payloads: Sequence[Buffer], cuts: list[slice], codec: str, *, key: Key, kind: str, out: Floats | None = None
 ) -> Floats:
     """All parts decoded, in one vector; in ``out`` if given."""
     out = np.empty(cuts[-1].stop, dtype=np.float32) if out is None else out
@@ -274,5 +280,6 @@ def _tensor(data: bytearray, device: torch.device) -> torch.Tensor:
     return torch.from_numpy(array).to(device)
 
 
-def _bytes(row: torch.Tensor) -> bytes:
-    return row.cpu().numpy().tobytes()
+def _view(row: torch.Tensor) -> Buffer:
+    array: Any = row.cpu().numpy()
+    return memoryview(array)

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import torch
 
-from desketch.integrations.torch.exchange import Exchange
+from desketch.integrations.torch.exchange import Buffer, Exchange
 
 __all__ = ["LocalExchange", "local_ranks", "together"]
 
@@ -34,10 +34,10 @@ class LocalExchange(Exchange):
         """End the waiting of the others: something failed here."""
         self._barrier.abort()
 
-    def _all_gather(self, mine: bytes) -> list[bytes]:
+    def _all_gather(self, mine: bytes) -> list[Buffer]:
         return [bytes(row) for row in self._show(mine)]  # type: ignore[call-overload]
 
-    def _all_to_all(self, outgoing: list[bytes], *, mine: int) -> list[bytes]:
+    def _all_to_all(self, outgoing: list[bytes], *, mine: int) -> list[Buffer]:
         return [row[self.rank] for row in self._show(outgoing)]  # type: ignore[index]
 
     def _broadcast(self, values: torch.Tensor, *, source: int) -> None:
