@@ -1,18 +1,21 @@
-"""The method for a budget: the best measured row that the budget pays for, and a sentence that says why.
+"""The method for a budget: the best that was measured and that the budget pays for, and a sentence that says why.
 
-Rows are those of ``measured.py`` at the number of inner steps nearest to the run's (as a ratio); a row's bytes are
-computed for the run at hand.  A budget below every row takes the thinnest one with rounds further apart, beyond what
-was measured.  Where one worker alone was as good, or nothing was measured, the sentence says so.
+``measured.py`` has the loss of each wire by rounds.  A budget pays for so many rounds of a wire: between two measured
+numbers of rounds the loss is interpolated in their logarithm, and above the largest nothing is spent.  A run of another
+length than the measured one keeps the number of rounds, not the steps between them, so that a budget buys the same.  A
+budget below every row takes the thinnest one with fewer rounds than were measured.  Where one worker alone was as good,
+or nothing was measured, the sentence says so.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from desketch.errors import ConfigError
-from desketch.integrations.torch.measured import ALONE, ROWS, Row
+from desketch.integrations.torch.measured import ALONE, ROWS, STEPS, Row
 from desketch.integrations.torch.methods import AnyWire, make
 from desketch.integrations.torch.round import HELLO_BYTES
 from desketch.keys import Key
@@ -36,33 +39,46 @@ class Choice:
 
 
 def choose(budget: float, *, steps: int, sizes: Sequence[int], ranks: int, adaptive: bool = True) -> Choice:
-    """The best row within ``budget`` bytes a parameter, sent and received by a rank in ``steps`` inner steps."""
+    """The best wire and distance between rounds for ``budget`` bytes a parameter, sent and received by a rank."""
     if not (math.isfinite(budget) and budget > 0):
         raise ConfigError(f"budget is a number of bytes a parameter, above 0, got {budget}")
     if steps < 1:
         raise ConfigError(f"steps counts the inner steps of the run and is at least 1, got {steps}")
-    regime = min(ALONE, key=lambda known: abs(math.log(known / steps)))
-    priced = [
-        (row, bytes_per_parameter(row.wire, row.every, steps=steps, sizes=sizes, ranks=ranks, adaptive=adaptive))
-        for row in ROWS
-        if row.steps == regime and row.every <= steps
-    ]
-    if not priced:
-        raise ConfigError(f"{steps} steps are fewer than any measured distance between rounds; give every and wire")
-    affordable = [(row, price) for row, price in priced if price <= budget]
-    if affordable:
-        row, price = min(affordable, key=lambda pair: pair[0].loss)
-        return Choice(row.wire, row.every, row.outer_lr, row.outer_momentum, price, *_explain(row, price, budget))
-    row, price = min(priced, key=lambda pair: pair[1])
-    rounds = math.floor(budget * math.ceil(steps / row.every) / price)
+
+    def price(wire: AnyWire, every: int) -> float:
+        return bytes_per_parameter(wire, every, steps=steps, sizes=sizes, ranks=ranks, adaptive=adaptive)
+
+    def paid(wire: AnyWire) -> int:
+        """Rounds that the budget pays for; one rank sends nothing."""
+        return min(math.floor(budget / price(wire, steps)), steps) if ranks > 1 else steps
+
+    offers = [offer for wire, rows in groupby(ROWS, lambda row: row.wire) for offer in _offers([*rows], paid(wire))]
+    if offers:
+        loss, rounds, row = min(offers, key=lambda offer: offer[:2])
+    else:
+        row = min(ROWS, key=lambda row: price(row.wire, steps) * row.rounds)
+        loss, rounds = math.inf, paid(row.wire)
     if rounds < 1:
         raise ConfigError(
-            f"{budget:g} bytes a parameter do not pay for one round of the thinnest method in {steps} steps; raise the "
-            "budget, or train without an outer step"
+            f"{budget:g} bytes a parameter do not pay for one round of the thinnest method; raise the budget, or train "
+            "without an outer step"
         )
     every = math.ceil(steps / rounds)
-    price = bytes_per_parameter(row.wire, every, steps=steps, sizes=sizes, ranks=ranks, adaptive=adaptive)
-    return Choice(row.wire, every, row.outer_lr, row.outer_momentum, price, False, _stretched(row, every, budget))
+    spent = price(row.wire, every)
+    worth = loss < ALONE - _NOISE
+    why = _measured(loss, rounds, spent, budget) if offers else _stretched(row, rounds, budget)
+    why = why if worth else f"{why}; expect no gain over training alone"
+    return Choice(row.wire, every, row.outer_lr, row.outer_momentum, spent, worth, why)
+
+
+def _offers(rows: list[Row], rounds: int) -> Iterator[tuple[float, int, Row]]:
+    """Loss, rounds and outer step of what so many rounds of a wire buy: any measured row, and a point between two."""
+    paid = [row for row in rows if row.rounds <= rounds]
+    yield from ((row.loss, row.rounds, row) for row in paid)
+    if 0 < len(paid) < len(rows):
+        below, above = rows[len(paid) - 1 : len(paid) + 1]
+        share = math.log(rounds / below.rounds) / math.log(above.rounds / below.rounds)
+        yield below.loss + share * (above.loss - below.loss), rounds, below
 
 
 def bytes_per_parameter(
@@ -74,16 +90,15 @@ def bytes_per_parameter(
     return 2 * a_round * math.ceil(steps / every) / sum(sizes)
 
 
-def _explain(row: Row, price: float, budget: float) -> tuple[bool, str]:
-    alone = ALONE[row.steps]
-    worth = row.loss < alone - _NOISE
-    measured = f"{row.loss:.3f} nats after {row.steps} steps, one worker alone {alone:.3f}"
-    why = f"the best of those measured within {budget:g} bytes a parameter, it takes {price:.3g} ({measured})"
-    return worth, why if worth else f"{why}; expect no gain over training alone"
-
-
-def _stretched(row: Row, every: int, budget: float) -> str:
+def _measured(loss: float, rounds: int, spent: float, budget: float) -> str:
     return (
-        f"no measured method fits {budget:g} bytes a parameter; this is the thinnest, with a round every {every} steps "
-        f"in place of the measured {row.every}; expect no gain over training alone"
+        f"the best of those measured within {budget:g} bytes a parameter, it takes {spent:.3g} in {rounds} rounds "
+        f"({loss:.3f} nats after {STEPS} steps of a small GPT, one worker alone {ALONE:.3f})"
+    )
+
+
+def _stretched(row: Row, rounds: int, budget: float) -> str:
+    return (
+        f"no measured method fits {budget:g} bytes a parameter; this is the thinnest, with {rounds} rounds in place of "
+        f"the measured {row.rounds}"
     )
