@@ -37,6 +37,7 @@ def bytes_to_accuracy(part: dict[str, Any]) -> Figure:
 
 
 BEDS = (
+    ("0.46M parameters, 5M tokens", 5000, "iid"),
     ("0.11M parameters, 4M tokens", 4000, "iid"),
     ("two texts, 0.11M parameters, 4M tokens", 4000, "text"),
 )
@@ -59,7 +60,7 @@ def language_model(rows: list[dict[str, Any]]) -> Figure:
     Every setting that was tried has a pale point; a line joins those that no cheaper one of the same method beats on
     validation data.
     """
-    figure = Figure(figsize=(10.5, 4.4), layout="constrained")
+    figure = Figure(figsize=(13, 4.4), layout="constrained")
     FigureCanvasSVG(figure)
     for axes, (title, steps, shards) in zip(figure.subplots(1, len(BEDS)), BEDS, strict=True):
         bed = _settings([row for row in rows if (row["steps"], row["shards"], row["world"]) == (steps, shards, 4)])
@@ -77,6 +78,7 @@ def language_model(rows: list[dict[str, Any]]) -> Figure:
                 axes.text(0.98, test, "alone ", va="bottom", ha="right", transform=axes.get_yaxis_transform())
         axes.set_xscale("log")
         axes.set_xlim(0.3, 10_000)
+        axes.margins(y=0.1)
         axes.set_title(title, fontsize=10)
         axes.set_xlabel("bytes a parameter, whole run")
     figure.axes[0].set_ylabel("test loss, nats")

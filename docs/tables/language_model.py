@@ -32,7 +32,7 @@ TARGETS = (1.95, 1.85)  # validation losses below that of a worker alone
 
 def long(result: dict[str, Any]) -> str:
     """The 0.46M-parameter net after 5M tokens."""
-    return _table([row for row in result["rows"] if row["steps"] == 5000 and row["shards"] == "iid"])
+    return _table(_long(result))
 
 
 def search(result: dict[str, Any]) -> str:
@@ -73,6 +73,10 @@ def to_loss(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def _long(result: dict[str, Any]) -> list[dict[str, Any]]:
+    return [row for row in result["rows"] if row["steps"] == 5000 and row["shards"] == "iid"]
+
+
 def _searched(result: dict[str, Any]) -> list[dict[str, Any]]:
     return [
         row
@@ -93,14 +97,14 @@ def short(result: dict[str, Any]) -> str:
 
 def said(result: dict[str, Any]) -> str:
     """README's sentence: a GPT over a thin wire, beside DiLoCo in f32 and one worker alone."""
-    cells = {group[0]["row"]: group for group in _groups(_searched(result))}
+    cells = {group[0]["row"]: group for group in _groups(_long(result))}
 
     def loss(name: str) -> float:
         return fmean(cell["validation"][0] for cell in cells[name])
 
-    thin = "sketch:compression=2.5,every=250,outer_lr=1.0,outer_momentum=0.7"
-    close = "sketch:compression=2.5,every=13,outer_momentum=0.8,outer_lr=1.0"
-    dense = min(("diloco:every=20", "diloco:every=20,outer_lr=1.0,outer_momentum=0.7"), key=loss)
+    thin = "sketch:compression=2.5,every=300,outer_lr=1.0,outer_momentum=0.7"
+    close = "sketch:compression=2.5,every=16,outer_momentum=0.8,outer_lr=1.0"
+    dense = min((name for name in cells if name.startswith("diloco:")), key=loss)
     spent = {name: cells[name][0]["bytes_per_parameter"] for name in (thin, close, dense)}
     return (
         "Transformers, by the [outer step](docs/transformers.md) for torch.distributed: four workers train a character "

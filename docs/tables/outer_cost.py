@@ -16,5 +16,5 @@ def rows(result: dict[str, Any]) -> str:
     lines.append("|---|---:|" + "---:|" * len(batches) + "---:|")
     for row in result["rows"]:
         shares = "".join(f" {row['share_of_20_steps'][b]:.1%} |" for b in batches)
-        lines.append(f"| {row['row']} | {1e3 * row['round_seconds']:.0f} |{shares} {row['copies_of_w']:.1f} |")
+        lines.append(f"| {row['row']} | {1e3 * row['round_seconds']:.0f} |{shares} {row['copies_of_w']:.2f} |")
     return "\n".join(lines)
