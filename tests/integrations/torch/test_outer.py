@@ -58,7 +58,7 @@ TRIO = {
     "nan sketch": ("not_finite", {"compression": 4}),
     "nan sparse": ("not_finite", {"wire": Sparse(share=0.05)}),
     "nan overlapped": ("not_finite", {"compression": 4, "overlap": True}),
-    "auto": ("automatic", {"budget": 400.0, "thin": 3.0}),
+    "auto": ("automatic", {"budget": 400.0, "thin": 1.5}),
 }
 
 
