@@ -39,7 +39,10 @@ class Row:
 ROWS = (  # of one wire together, from few rounds to many
     Row(Wire(compression=2.5), 500, 1.0, 0.5, 2.0632),
     Row(Wire(compression=2.5), 250, 1.0, 0.7, 1.9465),
+    Row(Wire(compression=2.5), 125, 1.0, 0.7, 1.8841),
+    Row(Wire(compression=2.5), 80, 1.0, 0.7, 1.8472),
     Row(Wire(compression=2.5), 60, 1.0, 0.7, 1.8295),
+    Row(Wire(compression=2.5), 25, 1.0, 0.7, 1.7839),
     Row(Wire(compression=2.5), 15, 1.0, 0.8, 1.7675),
     Row(Wire(compression=2.5), 13, 1.0, 0.8, 1.7655),
     Row(Wire(compression=2.5), 12, 1.0, 0.8, 1.7581),
@@ -47,7 +50,10 @@ ROWS = (  # of one wire together, from few rounds to many
     Row(Wire(compression=1), 667, 1.0, 0.5, 1.9522),
     Row(Wire(compression=1), 150, 1.0, 0.7, 1.8454),
     Row(Sparse(share=0.05), 24, 2.0, 0.0, 1.8417),
+    Row(Dense(codec="int4"), 800, 1.0, 0.5, 1.9409),
     Row(Dense(codec="int4"), 600, 1.0, 0.5, 1.9236),
+    Row(Dense(codec="int4"), 250, 1.0, 0.7, 1.8835),
+    Row(Dense(codec="int4"), 180, 1.0, 0.7, 1.8424),
     Row(Dense(codec="int4"), 120, 1.0, 0.7, 1.8285),
     Row(Dense(), 20, 1.0, 0.7, 1.7521),
 )
