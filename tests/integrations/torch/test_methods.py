@@ -148,7 +148,7 @@ def test_a_larger_budget_never_promises_a_worse_loss():
             losses.append(float(choice.why.split("(")[1].split(" nats")[0]))
     assert losses == sorted(losses, reverse=True)
     assert len(set(losses)) >= 15
-    assert choice.wire == Dense()  # whoever can pay for it
+    assert isinstance(choice.wire, Dense)  # for whoever can pay
 
 
 def test_a_rank_alone_pays_nothing_for_the_best():

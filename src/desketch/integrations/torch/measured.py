@@ -55,5 +55,7 @@ ROWS = (  # of one wire together, from few rounds to many
     Row(Dense(codec="int4"), 250, 1.0, 0.7, 1.8835),
     Row(Dense(codec="int4"), 180, 1.0, 0.7, 1.8424),
     Row(Dense(codec="int4"), 120, 1.0, 0.7, 1.8285),
+    Row(Dense(codec="int4"), 60, 1.0, 0.7, 1.7749),
+    Row(Dense(codec="int4"), 30, 1.0, 0.7, 1.7410),
     Row(Dense(), 20, 1.0, 0.7, 1.7521),
 )
