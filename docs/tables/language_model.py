@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from statistics import fmean, stdev
 from typing import Any
 
@@ -27,7 +28,7 @@ KINDS = {
     ("weigh", "0.25"): ", tensors weighed",
     ("overlap", "1"): ", overlapped",
 }
-TARGETS = (1.95, 1.85, 1.8)  # validation losses below that of a worker alone
+SEARCHED_TO, LONG_TO = (1.95, 1.85, 1.8), (1.8, 1.7)  # validation losses below that of a worker alone
 
 
 def long(result: dict[str, Any]) -> str:
@@ -53,12 +54,22 @@ def ddp(result: dict[str, Any]) -> str:
 
 
 def to_loss(result: dict[str, Any]) -> str:
+    """The fewest bytes to a loss on the net of the search."""
+    return _to_loss(_searched(result), SEARCHED_TO)
+
+
+def long_to_loss(result: dict[str, Any]) -> str:
+    """The fewest bytes to a loss on the larger net."""
+    return _to_loss(_long(result), LONG_TO)
+
+
+def _to_loss(rows: list[dict[str, Any]], targets: Sequence[float]) -> str:
     """The fewest bytes a parameter with which each method was measured to reach a loss, the mean over its seeds."""
     lines = ["| validation loss | method | every | bytes a parameter | got | seeds | times the sketch's |"]
     lines.append("|---:|---|---:|---:|---:|---:|---:|")
-    for target in TARGETS:
+    for target in targets:
         best: dict[str, tuple[float, list[dict[str, Any]]]] = {}
-        for cells in _groups(_searched(result)):
+        for cells in _groups(rows):
             name, spent = _parse(cells[0]["row"])[0], cells[0]["bytes_per_parameter"]
             reached = fmean(cell["validation"][0] for cell in cells) <= target
             if reached and spent and (name not in best or spent < best[name][0]):
