@@ -112,7 +112,7 @@ def test_auto_takes_the_best_that_the_budget_pays_for(budget, steps):
     prices = [bytes_per_parameter(row.wire, steps, steps=steps, sizes=SIZES, ranks=4) for row in ROWS]  # of a round
     affordable = [row for row, price in zip(ROWS, prices, strict=True) if row.rounds <= min(budget // price, steps)]
     if affordable:
-        assert choice.worth_it is (min(row.loss for row in affordable) < ALONE - 0.02) or budget < 2.5
+        assert choice.worth_it or min(row.loss for row in affordable) >= ALONE - 0.02  # between two rows it may be
         same = [row for row in affordable if row.wire == choice.wire]
         assert rounds <= max(row.rounds for row in ROWS if row.wire == choice.wire)
         assert any((row.outer_lr, row.outer_momentum) == (choice.outer_lr, choice.outer_momentum) for row in same)

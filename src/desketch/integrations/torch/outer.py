@@ -16,7 +16,7 @@ Every rank trains its own copy theta_w for ``every`` steps with its own optimise
     outer.finish()
 
 theta and M live on the CPU.  Before a round anything is sent, ranks compare the round, a digest of theta and whether
-their updates are finite; a round that fails has changed nothing.
+their updates are finite; a round that fails has changed nothing: theta moves when all that travels has arrived.
 """
 
 from __future__ import annotations
