@@ -47,6 +47,8 @@ def main() -> None:
             continue
         seen.append([outer.round, outer.exchange.size, digest(outer.theta).hex()])
         changes = [n for i, (_, n, _) in enumerate(seen) if i == 0 or n != seen[i - 1][1]]
+        if job["bell"] and [n for _, n, _ in seen[-2:]] == [3, 2]:
+            os.write(job["bell"], b"!")
         tail = [n for _, n, _ in seen[-3:]]
         if changes[-len(wanted) :] == wanted and tail == [3, 3, 3] and job["role"] != "dies":
             break

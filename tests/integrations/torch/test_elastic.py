@@ -29,13 +29,18 @@ def lighthouse():
     server.shutdown()
 
 
-def start(role, seed, lighthouse, folder):
-    order = json.dumps({"role": role, "seed": seed, "lighthouse": lighthouse})
+def start(role, seed, lighthouse, folder, *, bell=None):
+    order = json.dumps({"role": role, "seed": seed, "lighthouse": lighthouse, "bell": bell})
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     said, errors = (folder / f"{role}{seed}.out").open("w"), (folder / f"{role}{seed}.err").open("w")
     with said, errors:  # files: a pipe that nobody empties would stop torchft, which logs every quorum
         return subprocess.Popen(
-            [sys.executable, str(WORKER), order], stdin=subprocess.PIPE, stdout=said, stderr=errors, env=environment
+            [sys.executable, str(WORKER), order],
+            stdin=subprocess.PIPE,
+            stdout=said,
+            stderr=errors,
+            env=environment,
+            pass_fds=() if bell is None else (bell,),
         )
 
 
@@ -49,14 +54,18 @@ def end(process, name, folder):
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_site_dies_in_a_round_and_another_joins(lighthouse, tmp_path):
-    started = {f"stays{seed}": start("stays", seed, lighthouse, tmp_path) for seed in (1, 2)}
+    heard, bell = os.pipe()
+    started = {f"stays{seed}": start("stays", seed, lighthouse, tmp_path, bell=bell) for seed in (1, 2)}
+    os.close(bell)
     joins = started["joins4"] = start("joins", 4, lighthouse, tmp_path)
     dies = start("dies", 3, lighthouse, tmp_path)
     try:
         assert dies.wait(timeout=200) == 9, (tmp_path / "dies3.err").read_text()[-3000:]
+        assert os.read(heard, 1), "no site saw a round of two"  # one that joins at once may take the dead one's place
         joins.communicate(b"now\n", timeout=200)
         outs = [end(process, name, tmp_path) for name, process in started.items()]
     finally:
+        os.close(heard)
         for process in (dies, *started.values()):
             process.kill()
             process.communicate()
