@@ -60,6 +60,27 @@ def test_calibration_oracle(target: float, z: float) -> None:
     assert epsilon(ledger(found), 1e-5) <= target < epsilon(ledger(found * (1 - 1e-4)), 1e-5)
 
 
+@pytest.mark.parametrize(
+    ("target", "delta", "q", "count", "adjacency"),
+    [
+        (0.01, 1e-6, 0.01, 100, "add-remove"),
+        (0.3, 1e-5, 1.0, 1, "add-remove"),
+        (2.0, 0.1, 0.3, 10, "replace-one"),
+        (15.0, 1e-5, 0.2, 300, "add-remove"),
+        (60.0, 1e-5, 1.0, 500, "replace-one"),
+    ],
+)
+def test_calibrated_noise_is_the_least_to_six_digits(
+    target: float, delta: float, q: float, count: int, adjacency: str
+) -> None:
+    def ledger(z: float) -> Ledger:
+        return Ledger("client", adjacency).plus(PoissonSampled(q, Gaussian(z)) if q < 1 else Gaussian(z), count=count)
+
+    z = noise_multiplier(target, delta, ledger)
+    assert epsilon(ledger(z), delta) <= target < epsilon(ledger(z * (1 - 2e-6)), delta)
+    assert epsilon(ledger(z), delta) <= epsilon(ledger(z), delta, rough=True) * (1 + 1e-9)  # rough, but proved
+
+
 def test_the_papers_theorem_is_false_without_its_constants() -> None:
     """Inside its own precondition (K = 1, step epsilon 0.9) it claims sqrt(T) * 0.9 = 90; the truth is about 183."""
     z = math.sqrt(2 * math.log(1.25 / 1e-6)) / 0.9

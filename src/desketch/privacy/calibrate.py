@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from desketch.errors import BudgetError, InputError, PrivacyError
 from desketch.privacy.accountants import METHODS, epsilon
@@ -13,6 +14,8 @@ from desketch.privacy.events import EVERYBODY, Event, Ledger, check_delta, check
 __all__ = ["Budget", "BudgetKeeper", "noise_multiplier"]
 
 _TOLERANCE = 1e-6  # relative, on the noise multiplier
+_NEAR = 1e-4  # relative: how near the rough search comes
+_SECANTS = 20
 _RANGE = (2.0**-7, 2.0**20)
 
 
@@ -21,16 +24,37 @@ def noise_multiplier(target: float, delta: float, ledger: Callable[[float], Ledg
     check_epsilon(target)
     check_delta(delta)
 
-    def excess(log_z: float) -> float:
-        return math.log(max(epsilon(ledger(math.exp(log_z)), delta, method=method), 1e-300) / target)
+    def excess(log_z: float, *, rough: bool = False) -> float:
+        spent = epsilon(ledger(math.exp(log_z)), delta, method=method, rough=rough)
+        return math.log(max(spent, 1e-300) / target)
 
-    low, high = _bracket(excess, target)
-    from scipy.optimize import brentq
-
-    log_z = brentq(excess, low, high, xtol=_TOLERANCE / 4)
+    log_z = _settle(excess, *_near(partial(excess, rough=True), target))
     while excess(log_z) > 0:
         log_z += _TOLERANCE / 2
     return math.exp(log_z)
+
+
+def _near(excess: Callable[[float], float], target: float) -> tuple[float, float]:
+    """Where a rough excess is zero, and its slope there."""
+    from scipy.optimize import brentq
+
+    low, high = _bracket(excess, target)
+    log_z = brentq(excess, low, high, xtol=_NEAR)
+    return log_z, (excess(log_z + _NEAR) - excess(log_z - _NEAR)) / (2 * _NEAR)
+
+
+def _settle(excess: Callable[[float], float], log_z: float, slope: float) -> float:
+    """The zero of the excess by secants, from a point near it: every answer is dear."""
+    here = excess(log_z)
+    for _ in range(_SECANTS):
+        step = -here / slope
+        if abs(step) <= _TOLERANCE / 4:
+            break
+        there = excess(log_z + step)
+        if there != here:
+            slope = (there - here) / step
+        log_z, here = log_z + step, there
+    return log_z
 
 
 def _bracket(excess: Callable[[float], float], target: float) -> tuple[float, float]:
