@@ -37,9 +37,9 @@ def bytes_to_accuracy(part: dict[str, Any]) -> Figure:
 
 
 BEDS = (
-    ("0.46M parameters, 5M tokens", 5000, "iid"),
-    ("0.11M parameters, 4M tokens", 4000, "iid"),
-    ("two texts, 0.11M parameters, 4M tokens", 4000, "text"),
+    ("0.46M parameters, 5M tokens", (4, 5000, "iid")),
+    ("0.11M parameters, 4M tokens", (2, 4000, "iid")),
+    ("two texts, 0.11M parameters, 4M tokens", (2, 4000, "text")),
 )
 METHODS = {
     "sketch": ("sketch (ours)", "#e07b39", "o"),
@@ -49,6 +49,8 @@ METHODS = {
     "diloco": ("DiLoCo f32", "#2f8f5b", "D"),
     "diloco-int4": ("DiLoCo int4", "#7fbf7f", "D"),
     "demo": ("DeMo", "#8a6d3b", "v"),
+    "diloco-int8": ("DiLoCo int8", "#4c8f4c", "d"),
+    "ddp": ("DDP AdamW", "#222222", "*"),
     "powersgd": ("PowerSGD", "#c0392b", "P"),
     "hook": ("DDP hook (ours)", "#f1c27d", "h"),
 }
@@ -62,8 +64,9 @@ def language_model(rows: list[dict[str, Any]]) -> Figure:
     """
     figure = Figure(figsize=(13, 4.4), layout="constrained")
     FigureCanvasSVG(figure)
-    for axes, (title, steps, shards) in zip(figure.subplots(1, len(BEDS)), BEDS, strict=True):
-        bed = _settings([row for row in rows if (row["steps"], row["shards"], row["world"]) == (steps, shards, 4)])
+    for axes, (title, bed_of) in zip(figure.subplots(1, len(BEDS)), BEDS, strict=True):
+        here = [row for row in rows if (row["layers"], row["steps"], row["shards"]) == bed_of and row["world"] == 4]
+        bed = _settings(here)
         for name, (label, color, marker) in METHODS.items():
             if not any(row["row"].partition(":")[0] == name for row in rows):
                 continue  # no line in the legend for what has no row
@@ -77,7 +80,7 @@ def language_model(rows: list[dict[str, Any]]) -> Figure:
                 axes.axhline(test, color="#444444", linestyle="--", linewidth=1)
                 axes.text(0.98, test, "alone ", va="bottom", ha="right", transform=axes.get_yaxis_transform())
         axes.set_xscale("log")
-        axes.set_xlim(0.3, 10_000)
+        axes.set_xlim(0.3, 100_000)
         axes.margins(y=0.1)
         axes.set_title(title, fontsize=10)
         axes.set_xlabel("bytes a parameter, whole run")

@@ -36,6 +36,11 @@ def long(result: dict[str, Any]) -> str:
     return _table(_long(result))
 
 
+def largest(result: dict[str, Any]) -> str:
+    """The 2M-parameter net after 5M tokens."""
+    return _table([row for row in result["rows"] if row["layers"] == 6])
+
+
 def search(result: dict[str, Any]) -> str:
     """The 0.11M-parameter net after 4M tokens, on which settings were chosen."""
     return _table(_searched(result))
@@ -85,7 +90,7 @@ def _to_loss(rows: list[dict[str, Any]], targets: Sequence[float]) -> str:
 
 
 def _long(result: dict[str, Any]) -> list[dict[str, Any]]:
-    return [row for row in result["rows"] if row["steps"] == 5000 and row["shards"] == "iid"]
+    return [row for row in result["rows"] if row["steps"] == 5000 and row["shards"] == "iid" and row["layers"] == 4]
 
 
 def _searched(result: dict[str, Any]) -> list[dict[str, Any]]:
@@ -97,8 +102,13 @@ def _searched(result: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def two_texts(result: dict[str, Any]) -> str:
-    """Two workers on each of two texts."""
-    return _table([row for row in result["rows"] if row["shards"] == "text"])
+    """Two workers on each of two texts, the net of the search."""
+    return _table([row for row in result["rows"] if row["shards"] == "text" and row["steps"] == 4000])
+
+
+def long_two_texts(result: dict[str, Any]) -> str:
+    """The same with the 0.46M-parameter net after 5M tokens."""
+    return _table([row for row in result["rows"] if row["shards"] == "text" and row["steps"] == 5000])
 
 
 def short(result: dict[str, Any]) -> str:

@@ -107,6 +107,21 @@ def trained(rank, options):
     }
 
 
+def expecting(rank, options):
+    """The second round of an overlapped run: the rank's update, the theta and M it landed on, and where it went on."""
+    loop = Loop(rank, overlap=True, **options).run(2)
+    start = flat(loop.model)
+    loop.inner()
+    loop.outer.step()
+    loop.inner()
+    delta = flat(loop.model) - start
+    loop.outer.step()
+    seen = {"delta": delta, "theta": loop.outer.theta.clone(), "M": deepcopy(loop.outer.nesterov.M)}
+    seen["went"] = flat(loop.model)
+    loop.outer.finish()
+    return seen
+
+
 def one_round(rank, options):
     """A single round beside everyone's update, from which the mean can be computed by hand."""
     loop = Loop(rank, **options)
@@ -360,7 +375,20 @@ def automatic(rank, options):
 
 SCENARIOS = {
     f.__name__: f
-    for f in (trained, one_round, resumed, refused, frozen, started_apart, joined, not_finite, sites, dying, revived)
+    for f in (
+        trained,
+        expecting,
+        one_round,
+        resumed,
+        refused,
+        frozen,
+        started_apart,
+        joined,
+        not_finite,
+        sites,
+        dying,
+        revived,
+    )
 } | {"alone": alone, "automatic": automatic}
 WIRES = {"Dense": Dense, "Sparse": Sparse, "Wire": Wire}
 

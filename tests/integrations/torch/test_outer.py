@@ -13,6 +13,8 @@ from desketch import Key, Wire, draw
 from desketch.fed.open_step import gain
 from desketch.integrations.torch import Dense, Sparse
 from desketch.integrations.torch.exchange import mean_bytes, parts
+from desketch.integrations.torch.methods.base import whole
+from desketch.integrations.torch.nesterov import Nesterov
 from desketch.integrations.torch.round import HELLO_BYTES
 from desketch.sketches import Weighted
 from desketch.theory.weights import adam_weights
@@ -57,6 +59,9 @@ TRIO = {
     "nan f32": ("not_finite", {"method": "diloco"}),
     "nan sketch": ("not_finite", {"compression": 4}),
     "nan sparse": ("not_finite", {"wire": Sparse(share=0.05)}),
+    "expecting sketch": ("expecting", {"wire": Wire(compression=4, codec="f32"), "outer_lr": 0.5}),
+    "expecting sparse": ("expecting", {"wire": Sparse(share=0.05)}),
+    "expecting f32": ("expecting", {"method": "diloco"}),
     "nan overlapped": ("not_finite", {"compression": 4, "overlap": True}),
     "auto": ("automatic", {"budget": 400.0, "thin": 1.5}),
 }
@@ -198,6 +203,35 @@ def test_a_rank_that_joins_takes_the_others_state(trio):
     assert equal([one["w"] for one in seen])
     assert equal([one["M"] for one in seen])
     assert {one["round"] for one in seen} == {4}
+
+
+def test_an_overlapped_sketch_goes_on_from_where_the_round_will_lead(trio):
+    eta = gain(4, omega=0.0, ranks=3, momentum=0.8)
+    for rank in trio:
+        seen = rank["expecting sketch"]
+        expected = seen["theta"] + 0.5 * (1.8 * eta * seen["delta"] + 0.8**2 * seen["M"])
+        torch.testing.assert_close(seen["went"], expected, rtol=1e-5, atol=1e-6)
+        assert seen["M"].abs().max() > 0
+
+
+@pytest.mark.parametrize("way", ["sparse", "f32"])
+def test_other_overlapped_methods_go_on_from_their_own_update(trio, way):
+    for rank in trio:
+        seen = rank[f"expecting {way}"]
+        torch.testing.assert_close(seen["went"], seen["theta"] + seen["delta"], rtol=1e-5, atol=1e-6)
+
+
+@given(m=st.floats(0, 0.99), lr=st.floats(0.01, 3), seed=st.integers(0, 99), steps=st.integers(0, 3))
+def test_an_expected_step_is_the_step_not_taken(m, lr, seed, steps):
+    draws = torch.Generator().manual_seed(seed)
+    theta, outer = torch.zeros(7), Nesterov(lr=lr, momentum=m)
+    for _ in range(steps):
+        outer.step(theta, whole(torch.randn(7, generator=draws)))
+    u, before = torch.randn(7, generator=draws), theta.clone()
+    expected = outer.expected(theta, u)
+    assert torch.equal(theta, before)
+    outer.step(theta, whole(u))
+    torch.testing.assert_close(expected, theta, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("way", ["f32", "sketch", "sparse", "overlapped"])

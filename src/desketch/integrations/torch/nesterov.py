@@ -44,6 +44,12 @@ class Nesterov:
                     theta[cut].add_(M, alpha=self.lr * self.momentum)
                 theta[cut].add_(part, alpha=self.lr)
 
+    def expected(self, theta: Tensor, u: Tensor) -> Tensor:
+        """Where a step by u would lead; nothing moves."""
+        m = self.momentum
+        w = torch.add(theta, u, alpha=self.lr * (1 + m))
+        return w if self.M is None else w.add_(self.M, alpha=self.lr * m * m)
+
     def state_dict(self) -> dict[str, Any]:
         """M, once there is one."""
         return {} if self.M is None else {"M": self.M}

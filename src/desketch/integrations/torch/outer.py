@@ -120,7 +120,7 @@ class SketchedOuter:
         self._agreed = False
         self._skipped: tuple[Skipped, ...] = ()
         self._pending: Future[Tensor] | None = None
-        self._sent: Tensor | None = None  # theta_w when the pending update was made
+        self._sent: Tensor | None = None  # where theta_w went on from when the pending update was sent
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="outer") if overlap else None
 
     def _meet(self, group: dist.ProcessGroup | None) -> Exchange:
@@ -164,17 +164,24 @@ class SketchedOuter:
         return self.theta
 
     def _overlapped(self) -> Tensor:
-        """Apply the round that is under way, then start the next: theta_w keeps the progress made meanwhile."""
+        """Apply the round that is under way, then start the next, and go on from where that will lead."""
         if self._alone:
             return self._blocking()
-        w = self._land() if self._pending is not None else self.flat.flatten().cpu()
-        mine = self._report(w - self.theta)
-        if mine.fault:
-            w = self.theta.clone()  # everyone will leave this update out; training goes on from theta
-        self._sent = w.clone()
         assert self._thread is not None
+        w = self._land() if self._pending is not None else self.flat.flatten().cpu()
+        delta = w.sub_(self.theta)
+        mine = self._report(delta.clone())
+        if mine.fault:
+            delta.zero_()  # everyone will leave this update out
+        self._sent = self._expected(delta)
         self._pending = self._thread.submit(lambda: joined(self._mean(mine)))
-        return w
+        return self._sent.clone()
+
+    def _expected(self, delta: Tensor) -> Tensor:
+        """Theta after the round that begins now, as far as one rank knows: M, and its own update for the mean."""
+        assert self.exchange is not None
+        share = self.method.share(self.exchange.size)
+        return delta.add_(self.theta) if share is None else self.nesterov.expected(self.theta, delta.mul_(share))
 
     def _land(self) -> Tensor:
         """Wait for the round under way and apply it: theta plus what this rank did since it sent its update."""

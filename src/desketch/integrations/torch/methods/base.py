@@ -90,6 +90,13 @@ class Method(ABC):
         """Keep the memory of the last `prepare`; most methods have none."""
         return
 
+    def share(self, ranks: int) -> float | None:
+        """How much of an update that all ranks made alike its round's u will have; None if nobody should count on it.
+
+        An overlapped rank goes on from what it counts on.  Without the small gain of a sketch, that ran away.
+        """
+        return None
+
     @abstractmethod
     def round_bytes(self, ranks: int) -> float:
         """Bytes a rank sends in a round, on average over the ranks; it receives as many."""

@@ -62,7 +62,7 @@ class SketchMethod(Method):
         for RD, (place, row) in self._drawn(key, weights):
             s[row] = RD.sketch(delta[place], overwrite=True).numpy()
         y = exchange.mean(s, key=key, up=self.wire.codec, down=self.wire.down, heard=heard.ranks, out=s)
-        y *= np.float32(self.gain(len(heard.ranks)))  # here and not on u, which is d/b times as long
+        y *= np.float32(self.share(len(heard.ranks)))  # here and not on u, which is d/b times as long
         return ((place, RD.desketch(torch.from_numpy(y[row]))) for RD, (place, row) in self._drawn(key, weights))
 
     def _drawn(self, key: Key, weights: Sequence[float]) -> Iterator[tuple[Weighted, Block]]:
@@ -76,8 +76,8 @@ class SketchMethod(Method):
         d, b = (cut.stop - cut.start for cut in block)
         return draw(self.wire.family, d=d, b=b, key=key, **self.wire.options)
 
-    def gain(self, ranks: int) -> float:
-        """Eta of a round in which so many ranks were heard."""
+    def share(self, ranks: int) -> float:
+        """The gain eta of a round in which so many ranks were heard: R^T R is the identity in the mean."""
         omega = CODECS[self.wire.codec].omega(self.b, self.wire.family)
         return gain(self.d / self.b, omega=omega, ranks=ranks, momentum=self._momentum)
 
