@@ -30,9 +30,12 @@ from lm_bed import STDLIB, batch, cosine, draws, evaluate, loss_of, make_model, 
 ROWS = (
     "alone",
     "diloco:every=20,outer_lr=1.0,outer_momentum=0.7",
-    "diloco-int4:every=20,outer_lr=1.0,outer_momentum=0.7",
-    "sketch:compression=2.5,every=20,outer_lr=1.0,outer_momentum=0.7",
-    "sketch:compression=10,every=20,outer_lr=1.0,outer_momentum=0.7",
+    *(f"diloco-int4:every={H},outer_lr=1.0,outer_momentum=0.7" for H in (20, 40)),
+    *(f"diloco-int4:every={H},outer_lr=1.0,outer_momentum=0.5" for H in (200, 500)),
+    *(
+        f"sketch:compression={c},every={H},outer_lr=1.0,outer_momentum={m}"
+        for c, H, m in ((10, 20, 0.7), (2.5, 60, 0.7), (2.5, 20, 0.7), (1, 50, 0.7), (2.5, 4, 0.8))
+    ),
 )
 
 
