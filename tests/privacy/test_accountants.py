@@ -63,6 +63,7 @@ def test_calibration_oracle(target: float, z: float) -> None:
 @pytest.mark.parametrize(
     ("target", "delta", "q", "count", "adjacency"),
     [
+        (0.001, 1e-10, 1.0, 1, "add-remove"),  # finer than the coarse grid
         (0.01, 1e-6, 0.01, 100, "add-remove"),
         (0.3, 1e-5, 1.0, 1, "add-remove"),
         (2.0, 0.1, 0.3, 10, "replace-one"),
@@ -79,6 +80,16 @@ def test_calibrated_noise_is_the_least_to_six_digits(
     z = noise_multiplier(target, delta, ledger)
     assert epsilon(ledger(z), delta) <= target < epsilon(ledger(z * (1 - 2e-6)), delta)
     assert epsilon(ledger(z), delta) <= epsilon(ledger(z), delta, rough=True) * (1 + 1e-9)  # rough, but proved
+
+
+def test_calibration_by_renyi_dp_passes_a_jump() -> None:
+    """Its epsilon falls from 0.0035 to 0 at once, where the orders that are tried end."""
+
+    def ledger(z: float) -> Ledger:
+        return Ledger("client").plus(PoissonSampled(0.1, Gaussian(z)), count=100)
+
+    z = noise_multiplier(1e-3, 1e-5, ledger, method="rdp")
+    assert epsilon(ledger(z), 1e-5, method="rdp") <= 1e-3 < epsilon(ledger(z * (1 - 2e-6)), 1e-5, method="rdp")
 
 
 def test_the_papers_theorem_is_false_without_its_constants() -> None:

@@ -15,12 +15,14 @@ __all__ = ["Budget", "BudgetKeeper", "noise_multiplier"]
 
 _TOLERANCE = 1e-6  # relative, on the noise multiplier
 _NEAR = 1e-4  # relative: how near the rough search comes
-_SECANTS = 20
+_SECANTS, _ASTRAY = 8, 0.1  # from the rough zero
 _RANGE = (2.0**-7, 2.0**20)
 
 
 def noise_multiplier(target: float, delta: float, ledger: Callable[[float], Ledger], *, method: str = "pld") -> float:
     """Return the least noise multiplier z, to six digits from above, with ``epsilon(ledger(z), delta) <= target``."""
+    from scipy.optimize import brentq
+
     check_epsilon(target)
     check_delta(delta)
 
@@ -28,33 +30,36 @@ def noise_multiplier(target: float, delta: float, ledger: Callable[[float], Ledg
         spent = epsilon(ledger(math.exp(log_z)), delta, method=method, rough=rough)
         return math.log(max(spent, 1e-300) / target)
 
-    log_z = _settle(excess, *_near(partial(excess, rough=True), target))
+    log_z = _by_secants(excess, partial(excess, rough=True), target)
+    if log_z is None:
+        log_z = brentq(excess, *_bracket(excess, target), xtol=_TOLERANCE / 4)
     while excess(log_z) > 0:
         log_z += _TOLERANCE / 2
     return math.exp(log_z)
 
 
-def _near(excess: Callable[[float], float], target: float) -> tuple[float, float]:
-    """Where a rough excess is zero, and its slope there."""
+def _by_secants(excess: Callable[[float], float], rough: Callable[[float], float], target: float) -> float | None:
+    """The zero of an excess whose every answer is dear, from that of a rough one.
+
+    None where that leads nowhere: the target is finer than the rough grid, or the excess jumps.
+    """
     from scipy.optimize import brentq
 
-    low, high = _bracket(excess, target)
-    log_z = brentq(excess, low, high, xtol=_NEAR)
-    return log_z, (excess(log_z + _NEAR) - excess(log_z - _NEAR)) / (2 * _NEAR)
-
-
-def _settle(excess: Callable[[float], float], log_z: float, slope: float) -> float:
-    """The zero of the excess by secants, from a point near it: every answer is dear."""
-    here = excess(log_z)
+    try:
+        start = brentq(rough, *_bracket(rough, target), xtol=_NEAR)
+    except PrivacyError:
+        return None
+    slope = (rough(start + _NEAR) - rough(start - _NEAR)) / (2 * _NEAR)
+    log_z, here = start, excess(start)
     for _ in range(_SECANTS):
-        step = -here / slope
+        step = -here / slope if slope < 0 else math.inf
         if abs(step) <= _TOLERANCE / 4:
-            break
+            return log_z
+        if not abs(log_z + step - start) <= _ASTRAY:
+            return None
         there = excess(log_z + step)
-        if there != here:
-            slope = (there - here) / step
-        log_z, here = log_z + step, there
-    return log_z
+        slope, log_z, here = (there - here) / step, log_z + step, there
+    return None
 
 
 def _bracket(excess: Callable[[float], float], target: float) -> tuple[float, float]:
