@@ -9,6 +9,8 @@ from dataclasses import replace
 import pytest
 import torch
 
+from desketch.api import comparison
+from desketch.api.comparison import compare_methods
 from desketch.baselines import compare as module
 from desketch.baselines.compare import Choice, Interval, Result, measure, ratio, tune
 from desketch.baselines.criterion import Point
@@ -124,6 +126,70 @@ def test_tuning_takes_the_cheapest_setting_and_a_rerun_reads_it(problem, tmp_pat
     monkeypatch.setattr(module, "train", lambda *a, **k: pytest.fail("a stored trial was trained again"))
     again = tune(problem, METHODS["fedavg"], limits=LIMITS, store=TrialStore(tmp_path / "trials.json"))
     assert (dict(again.setting), again.average) == (dict(choice.setting), choice.average)
+
+
+def scripted(holds_at: dict[float, int], bytes_a_round: dict[float, float]):
+    """A stand-in for training: by ``eta_local``, the round from which the target is held, and what a round costs."""
+
+    def run(problem, method, setting, *, seed, limits, split, averages, progress):
+        eta = setting["eta_local"]
+        rounds = range(limits.every, limits.rounds + 1, limits.every)
+        cost = 0.0 if method.channel is None else bytes_a_round[eta] / 2
+        curve = [Point(t, 0.95 if t >= holds_at[eta] else 0.5, t * cost, t * cost) for t in rounds]
+        return Trial(method.name, setting, seed, {n: curve for n in averages}, 0.0)
+
+    return run
+
+
+def test_settings_that_clients_alone_leave_behind_do_not_count(problem, tmp_path, monkeypatch):
+    """Of three settings the cheapest is slow: fewest bytes takes it, sooner than 20 rounds the next, 10 none."""
+    slow, middle, fast = ({"eta_local": eta} for eta in (0.1, 0.2, 0.4))
+    method = replace(METHODS["fedavg"], grid=(slow, middle, fast))
+    monkeypatch.setattr(module, "train", scripted({0.1: 20, 0.2: 18, 0.4: 10}, {0.1: 1.0, 0.2: 2.0, 0.4: 9.0}))
+
+    def tuned(sooner_than):
+        store = TrialStore(tmp_path / f"{sooner_than}.json")
+        return tune(problem, method, limits=LIMITS, store=store, sooner_than=sooner_than)
+
+    assert (tuned(None).setting, tuned(None).rounds) == (slow, 20)
+    assert (tuned(21).setting, tuned(21).rounds) == (slow, 20)
+    assert (tuned(20).setting, tuned(20).rounds) == (middle, 18)
+    assert (tuned(11).setting, tuned(11).rounds) == (fast, 10)
+    behind = tuned(10)
+    assert behind.setting in method.grid
+    assert behind.rounds is None
+
+
+def test_a_run_that_is_too_late_to_count_is_not_finished(problem, tmp_path, monkeypatch):
+    lengths: list[int] = []
+
+    def spy(*arguments, limits, **options):
+        lengths.append(limits.rounds)
+        return train(*arguments, limits=limits, **options)
+
+    monkeypatch.setattr(module, "train", spy)
+    tune(problem, METHODS["stc"], limits=LIMITS, store=TrialStore(tmp_path / "a.json"), sooner_than=9)
+    assert set(lengths) == {
+        8 + 3 * LIMITS.every
+    }  # round 8 is the last that counts, three evaluations show that it held
+
+
+def test_sooner_is_sooner_than_clients_alone_on_the_validation_data(problem, tmp_path, monkeypatch):
+    """Alone holds the target after 14 rounds: the setting that takes 14 is passed over for a dearer one of 12."""
+    monkeypatch.setattr(
+        module, "train", scripted({0.05: 40, 0.1: 14, 0.2: 30, 0.4: 12}, {0.1: 1.0, 0.2: 1.5, 0.4: 5.0})
+    )
+    method = replace(METHODS["fedavg"], grid=tuple({"eta_local": eta} for eta in (0.1, 0.2, 0.4)))
+    alone = replace(METHODS["alone"], grid=tuple({"eta_local": eta} for eta in (0.05, 0.1, 0.2)))
+    monkeypatch.setattr(comparison, "METHODS", {"alone": alone})
+
+    def chosen(sooner):
+        store = TrialStore(tmp_path / f"{sooner}.json")
+        results = compare_methods(problem, [alone, method], seeds=1, limits=LIMITS, store=store, sooner=sooner)
+        return [result.row()["setting"]["eta_local"] for result in results]
+
+    assert chosen(False) == [0.1, 0.1]
+    assert chosen(True) == [0.1, 0.4]
 
 
 def test_interrupted_comparisons_continue(problem, tmp_path, monkeypatch):

@@ -48,6 +48,21 @@ def test_a_rerun_trains_nothing(report, folder, monkeypatch):
     assert "desketch" in done.stdout
 
 
+def test_a_method_that_clients_alone_leave_behind_is_marked(tmp_path):
+    """STC's grid is far too sparse for 650 weights: more rounds than a client alone, who sends nothing."""
+    options = ["--methods", "alone,stc,eden", "--target", "0.8", "--rounds", "80", "--seeds", "1", "--model", "softmax"]
+    done = CliRunner().invoke(cli, ["compare", *options, "--sooner", "--out", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    rows = {words[1]: words for line in done.stdout.splitlines() if len(words := line.split()) > 5}
+    assert "*" in rows["stc"] or "never" in rows["stc"]
+    assert "*" not in rows["alone"]
+    report = json.loads((tmp_path / "compare.json").read_text())
+    tuned = {row["method"]: row["tuning_rounds"] for row in report["methods"]}
+    assert report["tuned_for"] == "the fewest bytes with which the target is held sooner than by clients alone"
+    assert tuned["stc"] is None
+    assert tuned["eden"] is None or tuned["eden"] < tuned["alone"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [(["--methods", "fedavgm,eten"], "eten"), (["--target", "84"], "between 0 and 1"), (["--untuned", "x"], "x")],

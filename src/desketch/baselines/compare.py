@@ -4,6 +4,10 @@ Tuning runs one seed of its own through each setting of the method's grid and ke
 window, with which a client sends and receives the fewest bytes until the target is held on the validation split.  A run
 is cut once its bytes exceed the best setting so far: it can no longer win.  Then every seed runs with that setting and
 is judged on the full test set.  All methods see the same partitions, initial weights and local batches, seed by seed.
+
+Where clients alone hold the target too, they do it with no byte at all: a setting that takes as many rounds is behind
+them in everything.  With ``sooner_than``, the rounds of a client alone on the validation split, such settings do not
+count, whatever the method.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from typing import Any
 
 from scipy import stats
 
+from desketch.baselines.criterion import HOLD, Point
 from desketch.baselines.methods import Method, Setting
 from desketch.baselines.store import TrialStore
 from desketch.baselines.trial import AVERAGES, Contest, Limits, Trial, train
@@ -30,11 +35,15 @@ Progress = Callable[[str, int, float], None]
 
 @dataclass(frozen=True)
 class Choice:
-    """What a method is measured with; ``runs`` says how many settings were tried to find it."""
+    """What a method is measured with; ``runs`` says how many settings were tried to find it.
+
+    ``rounds`` is when it held the target in tuning; None if it did not, or not sooner than it had to.
+    """
 
     setting: Setting
     average: int
     runs: int
+    rounds: int | None = None
 
 
 @dataclass(frozen=True)
@@ -87,6 +96,7 @@ class Result:
             "setting": dict(self.choice.setting),
             "average_last": self.choice.average,
             "tuning_runs": self.choice.runs,
+            "tuning_rounds": self.choice.rounds,
             "seeds": len(points),
             "reached": len(held),
             "bytes": interval.mean if interval else None,
@@ -103,21 +113,35 @@ class Result:
 
 
 def tune(
-    problem: Contest, method: Method, *, limits: Limits, store: TrialStore, progress: Progress = lambda *_: None
+    problem: Contest,
+    method: Method,
+    *,
+    limits: Limits,
+    store: TrialStore,
+    sooner_than: int | None = None,
+    progress: Progress = lambda *_: None,
 ) -> Choice:
-    """The setting and window of the grid that hold the target on the validation split with the fewest bytes."""
+    """The setting and window of the grid that hold the target on the validation split with the fewest bytes.
+
+    With ``sooner_than``, only those that hold it in fewer rounds count; where there is none, all of them do.
+    """
+    if sooner_than is not None:  # the last evaluation that is soon enough, and those that show whether it holds
+        last = (sooner_than - 1) // limits.every + HOLD
+        limits = replace(limits, rounds=min(limits.rounds, last * limits.every))
     trials: list[Trial] = []
     for setting in method.grid:
-        limit = replace(limits, bytes=min((cost for cost, _ in _costs(trials, limits.target)), default=math.inf))
+        cheapest = min((point.bytes for point, *_ in _held(trials, limits.target, sooner_than)), default=math.inf)
+        limit = replace(limits, bytes=cheapest)
         trials.append(_trial(problem, method, setting, TUNING_SEED, limit, "validation", AVERAGES, store, progress))
-    held = _costs(trials, limits.target)
+    soon = _held(trials, limits.target, sooner_than)
+    held = soon or _held(trials, limits.target, None)
     if held:
-        _, (trial, average) = min(held, key=lambda item: (item[0], _rounds(item[1], limits.target)))
-    else:
-        better = 1 if problem.metric.higher else -1
-        trial, average = max(
-            ((t, n) for t in trials for n in AVERAGES), key=lambda item: better * item[0].curves[item[1]][-1].value
-        )
+        point, trial, average = min(held, key=lambda item: (item[0].bytes, item[0].round))
+        return Choice(trial.setting, average, len(trials), point.round if soon else None)
+    better = 1 if problem.metric.higher else -1
+    trial, average = max(
+        ((t, n) for t in trials for n in AVERAGES), key=lambda item: better * item[0].curves[item[1]][-1].value
+    )
     return Choice(trial.setting, average, len(trials))
 
 
@@ -144,17 +168,11 @@ def ratio(theirs: Sequence[float | None], ours: Sequence[float | None]) -> Inter
     return Interval.of([a / b for a, b in zip(theirs, ours, strict=False) if a and b])
 
 
-def _costs(trials: Sequence[Trial], target: float) -> list[tuple[float, tuple[Trial, int]]]:
+def _held(trials: Sequence[Trial], target: float, sooner_than: int | None) -> list[tuple[Point, Trial, int]]:
+    """Where a trial, judged by a window, holds the target, and soon enough."""
     reached = [(trial.reached(target, n), trial, n) for trial in trials for n in AVERAGES]
-    return [(point.bytes, (trial, n)) for point, trial, n in reached if point]
-
-
-def _rounds(judged: tuple[Trial, int], target: float) -> int:
-    """What decides between settings of equal bytes, such as none at all."""
-    trial, average = judged
-    point = trial.reached(target, average)
-    assert point is not None
-    return point.round
+    latest = math.inf if sooner_than is None else sooner_than
+    return [(point, trial, n) for point, trial, n in reached if point and point.round < latest]
 
 
 def _trial(

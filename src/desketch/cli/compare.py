@@ -52,6 +52,9 @@ def compare(
     rounds: Annotated[int, typer.Option(help="give up after this many", min=1)] = 200,
     every: Annotated[int, typer.Option(help="rounds between evaluations", min=1)] = 5,
     untuned: Annotated[str, typer.Option(help="methods to measure with their default setting, without tuning")] = "",
+    sooner: Annotated[
+        bool, typer.Option("--sooner", help="count only settings that hold the target sooner than clients alone")
+    ] = False,
     out: Annotated[Path, typer.Option(help="folder of results; a rerun continues there")] = Path("runs/compare"),
     json_out: Annotated[str | None, typer.Option("--json", help="write the results to FILE, or - for stdout")] = None,
 ) -> None:
@@ -79,11 +82,12 @@ def compare(
             limits=limits,
             store=TrialStore(out / "trials.json"),
             untuned=[method.name for method in plain],
+            sooner=sooner,
             progress=lambda label, t, value: tell(f"{label}: round {t}, {metric.title} {value:.4f}"),
         )
     report = {
         "command": " ".join(["desketch", *sys.argv[1:]]),
-        **summary(problem, [result.row() for result in results], limits=limits),
+        **summary(problem, [result.row() for result in results], limits=limits, sooner=sooner),
     }
     write_durably(out / "compare.json", json.dumps(report, indent=1) + "\n")
     from desketch.report.comparison import plot_comparison
@@ -111,20 +115,30 @@ def _table(results: Sequence[Result], ratios: dict[str, Any], target: float) -> 
     table.caption = (
         f"held: runs that reached it and stayed, by the median of the next {HOLD} evaluations; [95% interval]"
     )
+    rows = [result.row() for result in results]
+    alone = next((row["rounds"] for row in rows if row["method"] == "alone"), None)
+    if any("*" in _rounds(row, alone) for row in rows):
+        table.caption += "\n* no sooner than clients alone, who send nothing: see --sooner"
     for column in ("method", "kB [95%]", "rounds", "held", f"last {metric.title}", "desketch needs"):
         table.add_column(column, justify="left" if column == "method" else "right")
-    for result in results:
-        row = result.row()
-        factor = ratios.get(result.method.name)
+    for row in rows:
+        factor = ratios.get(row["method"])
         table.add_row(
             row["method"],
             _kilobytes(row),
-            "-" if row["rounds"] is None else f"{row['rounds']:g}",
+            _rounds(row, alone),
             f"{row['reached']}/{row['seeds']}",
             metric.show(row[f"last_{metric.name}"]),
             f"{factor['mean']:,.1f}x fewer" if factor else "",
         )
     return table
+
+
+def _rounds(row: dict[str, Any], alone: float | None) -> str:
+    if row["rounds"] is None:
+        return "-"
+    behind = row["bytes"] and alone is not None and row["rounds"] >= alone
+    return f"{row['rounds']:g}{' *' if behind else ''}"
 
 
 def _kilobytes(row: dict[str, Any]) -> str:
