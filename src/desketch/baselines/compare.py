@@ -125,18 +125,18 @@ def tune(
 
     With ``sooner_than``, only those that hold it in fewer rounds count; where there is none, all of them do.
     """
-    if sooner_than is not None:  # the last evaluation that is soon enough, and those that show whether it holds
-        last = (sooner_than - 1) // limits.every + HOLD
-        limits = replace(limits, rounds=min(limits.rounds, last * limits.every))
+    limits = _in_time(limits, sooner_than)
     trials: list[Trial] = []
     for setting in method.grid:
-        cheapest = min((point.bytes for point, *_ in _held(trials, limits.target, sooner_than)), default=math.inf)
-        limit = replace(limits, bytes=cheapest)
+        best = min((point for point, *_ in _held(trials, limits.target, sooner_than)), key=_price, default=None)
+        limit = replace(limits, bytes=best.bytes) if best else limits
+        if best and best.bytes == 0:  # nothing to be saved but rounds
+            limit = _in_time(limits, best.round)
         trials.append(_trial(problem, method, setting, TUNING_SEED, limit, "validation", AVERAGES, store, progress))
     soon = _held(trials, limits.target, sooner_than)
     held = soon or _held(trials, limits.target, None)
     if held:
-        point, trial, average = min(held, key=lambda item: (item[0].bytes, item[0].round))
+        point, trial, average = min(held, key=lambda item: _price(item[0]))
         return Choice(trial.setting, average, len(trials), point.round if soon else None)
     better = 1 if problem.metric.higher else -1
     trial, average = max(
@@ -166,6 +166,17 @@ def measure(
 def ratio(theirs: Sequence[float | None], ours: Sequence[float | None]) -> Interval | None:
     """How many times fewer bytes ``ours`` needs, paired by seed; seeds that one of them lacks are left out."""
     return Interval.of([a / b for a, b in zip(theirs, ours, strict=False) if a and b])
+
+
+def _in_time(limits: Limits, sooner_than: int | None) -> Limits:
+    """Until the last evaluation that is soon enough, and those that show whether it holds."""
+    if sooner_than is None:
+        return limits
+    return replace(limits, rounds=min(limits.rounds, ((sooner_than - 1) // limits.every + HOLD) * limits.every))
+
+
+def _price(point: Point) -> tuple[float, int]:
+    return point.bytes, point.round
 
 
 def _held(trials: Sequence[Trial], target: float, sooner_than: int | None) -> list[tuple[Point, Trial, int]]:
