@@ -150,8 +150,8 @@ PARTS = {
             mark="5x fewer bytes than the best baseline",
         )
         for name, model, clients, split, fraction, smaller in (
-            ("noniid-tuned", "mlp:512", 50, "dirichlet:0.3", 0.2, 0.25),  # without client momentum: b = 1696 and 3392
-            ("cnn-tuned", "cnn", 5, "iid", 1.0, 2.0),  # 156k weights: b = 212 and 424
+            ("noniid-tuned", "mlp:512", 50, "dirichlet:0.3", 0.2, 0.125),  # without client momentum: b = 1696 and 3392
+            ("cnn-tuned", "cnn", 5, "iid", 1.0, 1.0),
             ("wide-tuned", "mlp:2048", 5, "iid", 1.0, 1.0),
         )
     },
@@ -165,15 +165,15 @@ PARTS = {
             sooner=True,
             rounds=200,
             every=every,
-            denser=40.0,  # 1/25 and 1/100 of the entries, topk 1/7.5 and 1/25
-            smaller=0.25,  # b = 1696 and 3392
+            denser=4.0,
+            smaller=212 / b,
             mark="5x fewer bytes than the best baseline, and sooner than clients alone",
         )
-        for name, model, clients, K, every in (
-            ("k20-sooner", "mlp:512", 10, 20, 5),
-            ("k100-sooner", "mlp:512", 10, 100, 1),  # a round of 100 steps is as long as five of 20
-            ("wide-sooner", "mlp:2048", 5, 20, 5),
-            ("cnn-sooner", "cnn", 5, 20, 5),
+        for name, model, clients, K, every, b in (
+            ("k20-sooner", "mlp:512", 10, 20, 5, 1696),
+            ("k100-sooner", "mlp:512", 10, 100, 1, 3392),  # a round of 100 steps is as long as five of 20
+            ("wide-sooner", "mlp:2048", 5, 20, 5, 1696),
+            ("cnn-sooner", "cnn", 5, 20, 5, 4096),
         )
     },
     "k5-86": Part(  # clients alone are at 84.8% when they hold 84% at K = 20
@@ -192,7 +192,7 @@ PARTS = {
         seeds=3,
         methods=tuple(METHODS),
         denser=10.0,  # k = 12 and 48 entries ...
-        smaller=6.625,  # ... and b = 64 and 128, where k = 102 and 407, b = 424 and 848 are for 407,050 weights
+        smaller=3.3125,  # ... and b = 64 and 128, where k = 102 and 407, b = 212 and 424 are for 407,050 weights
         mark="5x fewer bytes than the best baseline, where clients alone do not get to",
     ),
 }

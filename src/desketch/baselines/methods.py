@@ -168,6 +168,7 @@ def _count(wiring: Wiring, share: float) -> int:
 
 _SGD = {"optimizer": ("sgd",), "eta_global": (1.0,)}
 _MOMENTUM = _grid(eta_local=(0.1, 0.2), optimizer=("momentum",), eta_global=(10.0, 3.0))
+_SKETCH = {"codec": ("sign1",), "optimizer": ("momentum",), "eta_global": ("auto",), "client_momentum": (0.8,)}
 _ALL = (
     Method("alone", "each client by itself: nothing is sent", None, _grid(eta_local=(0.1, 0.2, 0.4, 0.05))),
     Method("fedavg", "every parameter in f32 (McMahan et al., 2017)", _dense("f32"),
@@ -181,11 +182,15 @@ _ALL = (
            _grid(eta_local=(0.1, 0.2), optimizer=("adam",), eta_global=(0.003, 0.001))),
     Method("eden", "one bit a parameter after a rotation (Vargaftik et al., 2022)", _dense("sign1"), _MOMENTUM),
     Method("topk", "largest entries, error feedback both ways (Aji, Heafield, 2017)", _topk,
-           _grid(density=(1 / 300, 1 / 1000), eta_local=(0.2, 0.4), **_SGD)),
+           _grid(density=(1 / 300, 1 / 1000), eta_local=(0.2,), **_SGD)
+           + _grid(density=(1 / 300, 1 / 1000), eta_local=(0.1,), optimizer=("sgd",), eta_global=(5.0,))),
     Method("stc", "sparse ternary compression (Sattler et al., 2019)", _stc,
-           _grid(density=(1 / 1000, 1 / 4000), eta_local=(0.2, 0.4), **_SGD)),
+           _grid(density=(1 / 4000,), eta_local=(0.1,), optimizer=("sgd",), eta_global=(5.0, 3.0))
+           + _grid(density=(1 / 4000,), eta_local=(0.05,), optimizer=("sgd",), eta_global=(10.0,))
+           + _grid(density=(1 / 1000,), eta_local=(0.1,), optimizer=("sgd",), eta_global=(5.0,))),
     Method("sparseloco", "largest entries of chunks in two bits, fading residual (Sarfi et al., 2025)", _sparseloco,
-           _grid(density=(1 / 1000, 1 / 4000), eta_local=(0.2,), optimizer=("sgd",), eta_global=(1.0, 2.0))),
+           _grid(density=(1 / 1000, 1 / 4000), eta_local=(0.2,), optimizer=("sgd",), eta_global=(2.0,))
+           + _grid(density=(1 / 1000, 1 / 4000), eta_local=(0.1,), optimizer=("sgd",), eta_global=(5.0,))),
     Method("powersgd", "rank-r matrices, error feedback, warm start (Vogels et al., 2019)", _powersgd,
            _grid(rank=(2, 1), eta_local=(0.2, 0.4), **_SGD)),
     Method("fetchsgd", "count sketch with momentum and error inside (Rothchild et al., 2020)", _fetchsgd,
@@ -195,8 +200,7 @@ _ALL = (
            _grid(directions=(10,), eta_local=(0.1, 0.03, 0.01), **_SGD)
            + _grid(directions=(40,), eta_local=(0.1,), **_SGD), recruit=zeroth_order_clients),
     Method("desketch", "SRHT sketch, one bit, automatic step, client momentum (this project)", _desketch,
-           _grid(b=(424, 848), codec=("sign1",), eta_local=(0.2, 0.1), optimizer=("momentum",), eta_global=("auto",),
-                 client_momentum=(0.8,)),
+           _grid(b=(212,), eta_local=(0.2, 0.1, 0.05), **_SKETCH) + _grid(b=(424,), eta_local=(0.1,), **_SKETCH),
            default=_one(b=4096, codec="sign1", eta_local=0.1, optimizer="momentum", eta_global="auto",
                         client_momentum="auto"), average=10),
 )  # fmt: skip
