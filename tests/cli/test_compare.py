@@ -65,7 +65,12 @@ def test_a_method_that_clients_alone_leave_behind_is_marked(tmp_path):
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
-    [(["--methods", "fedavgm,eten"], "eten"), (["--target", "84"], "between 0 and 1"), (["--untuned", "x"], "x")],
+    [
+        (["--methods", "fedavgm,eten"], "eten"),
+        (["--target", "84"], "between 0 and 1"),
+        (["--untuned", "x"], "x"),
+        (["--sooner", "--untuned", "eden"], "eden shall keep the default"),
+    ],
 )
 def test_mistakes_are_named(arguments, words):
     done = CliRunner().invoke(cli, ["compare", *arguments])

@@ -12,6 +12,7 @@ from desketch.baselines.methods import METHODS, Method
 from desketch.baselines.store import TrialStore
 from desketch.baselines.trial import Contest, Limits
 from desketch.core.flat import FlatModel
+from desketch.errors import ConfigError
 from desketch.fed.engine import Engine
 from desketch.fed.engines import make_engine
 from desketch.fed.local import ClientData
@@ -64,6 +65,10 @@ def compare_methods(
     With ``sooner`` a method is tuned to the fewest bytes with which it holds the target sooner than clients alone do;
     where those never hold it, to the fewest bytes.
     """
+    if sooner and untuned:
+        raise ConfigError(
+            f"sooner chooses among settings and {', '.join(untuned)} shall keep the default; leave out one of the two"
+        )
     results = []
     alone = tune(problem, METHODS["alone"], limits=limits, store=store, progress=progress).rounds if sooner else None
     for place, method in enumerate(methods, start=1):
