@@ -983,6 +983,7 @@ var BETA2 = 0.99;
 var TAU = 1e-3;
 var LEAST_FLOOR = 1e-30;
 var KAPPA = 0.25;
+var PAST = 0.2;
 var LONGEST_START = 16;
 var REACH = 0.25;
 function round16(x) {
@@ -1029,15 +1030,13 @@ var AutoStep = class {
     this.bound = REACH * length || Infinity;
   }
   learn({ u, norm: y, b, along }, s) {
+    if (y === 0) return;
     const d = u.length;
-    const length = y * norm(s);
-    let rho = length === 0 ? 0 : sqrt(d / b) * dot(u, s) / length;
-    let g = 1 / (1 + d / b ** 2);
-    if (along !== void 0) {
-      rho = y === 0 ? 0 : along / y;
-      g = 1;
-    }
-    this.eta = round16(this.eta * Math.exp(KAPPA * g * Math.min(Math.max(rho, -2), 1)));
+    const length = norm(s);
+    let rho = length === 0 ? 0 : sqrt(d / b) * dot(u, s) / (y * length);
+    let [g, past] = [1 / (1 + d / b ** 2), 0];
+    if (along !== void 0) [rho, g, past] = [along / y, 1, PAST];
+    this.eta = round16(this.eta * Math.exp(KAPPA * g * (Math.min(Math.max(rho, -2), 1) + past)));
   }
 };
 var DIRECTIONS = {

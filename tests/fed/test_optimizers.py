@@ -105,6 +105,20 @@ def test_the_automatic_step_grows_along_a_line_and_shrinks_on_reversal() -> None
     assert zigzag.eta == pytest.approx(exp(-growth), rel=1e-3)
 
 
+def test_told_of_raw_updates_the_step_is_held_where_they_point_back_a_little() -> None:
+    """Steady at rho = -past, longer above it, shorter below; a broadcast of nothing teaches nothing."""
+    ratios = {}
+    for rho in (-0.3, -AutoStep.past, 0.0, 5.0):
+        optimizer, w = make_optimizer("sgd"), torch.zeros(100)
+        for _ in range(9):
+            optimizer.apply(w, Update(torch.ones(100), 10.0, 100, rho * 10.0))
+        optimizer.apply(w, Update(torch.zeros(100), 0.0, 100, 0.0))
+        ratios[rho] = optimizer.eta
+    expected = {rho: exp(8 * AutoStep.kappa * (min(rho, 1.0) + AutoStep.past)) for rho in ratios}
+    assert ratios == pytest.approx(expected, rel=1e-3)
+    assert ratios[-AutoStep.past] == pytest.approx(1.0, rel=1e-3)
+
+
 @pytest.mark.parametrize(("w0", "longer"), [(0.1, 1.0), (3.0, 3.0), (100.0, AutoStep.longest_start)])
 def test_the_first_automatic_step_is_as_long_as_w0_within_limits(w0: float, longer: float) -> None:
     """|w0| is given in units of |y|; the bound c = |w0| / 4 shortens the step of small ones."""

@@ -19,6 +19,8 @@ const BETA2 = 0.99;
 const TAU = 1e-3;
 const LEAST_FLOOR = 1e-30;
 const KAPPA = 0.25;
+/** How far below 0 rho is held where clients tell it of their raw updates. */
+const PAST = 0.2;
 const LONGEST_START = 16;
 const REACH = 0.25;
 
@@ -79,15 +81,13 @@ class AutoStep {
   }
 
   private learn({ u, norm: y, b, along }: Update, s: Float32Array): void {
+    if (y === 0) return;
     const d = u.length;
-    const length = y * norm(s);
-    let rho = length === 0 ? 0 : (sqrt(d / b) * dot(u, s)) / length;
-    let g = 1 / (1 + d / b ** 2);
-    if (along !== undefined) {
-      rho = y === 0 ? 0 : along / y;
-      g = 1;
-    }
-    this.eta = round16(this.eta * Math.exp(KAPPA * g * Math.min(Math.max(rho, -2), 1)));
+    const length = norm(s);
+    let rho = length === 0 ? 0 : (sqrt(d / b) * dot(u, s)) / (y * length);
+    let [g, past] = [1 / (1 + d / b ** 2), 0];
+    if (along !== undefined) [rho, g, past] = [along / y, 1, PAST];
+    this.eta = round16(this.eta * Math.exp(KAPPA * g * (Math.min(Math.max(rho, -2), 1) + past)));
   }
 }
 
