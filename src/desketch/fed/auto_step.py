@@ -16,10 +16,10 @@ every step that the mean already holds.  Clients then send <Δ_c, s_t> of the ra
     learn   rho = sqrt(d/b) mean_c <Δ_c, s_t> / (|y_{t+1}| |s_t|),
             eta_{t+1} = eta_t exp(kappa (clip(rho, -2, 1) + past)),  past = 0.2.
 
-There is no noise of de-sketching in this rho, so it can be held at another value than 0, which is where s_t ended at the
-minimum along itself.  Steps that do are the best for the next loss and too short for the run: among noise they shrink
-with the signal (Wu, Ren, Liao, Grosse, "Understanding short-horizon bias in stochastic meta-optimization", ICLR 2018).
-So this rule aims past the minimum; docs/training.md says what that gains.
+There is no noise of de-sketching in this rho, so it can be held at another value than 0, where s_t ended at the minimum
+along itself.  Steps that do are the best for the next loss and too short for the run: among noise they shrink with the
+signal (Wu, Ren, Liao, Grosse, "Understanding short-horizon bias in stochastic meta-optimization", ICLR 2018).  So this
+rule aims past the minimum; docs/training.md says what that gains.
 
 Norms and products are taken in float64 and eta is rounded to 16 significant bits, so that replicas on machines which
 sum in another order still agree on every bit of w.
