@@ -100,9 +100,9 @@ def client_beta(
     """The beta of a run, 0 for none: what was set, or by what every party knows.
 
     ``auto`` is `BETA` where all clients are asked in every round and take few (`MOST_STEPS`) ``plain`` gradient steps.
-    It is none with more ``local_steps``, under privacy and under partial participation (a mean over rounds long past),
-    where it measured no better or worse, and, as a precaution, where the local work is not known or averages itself
-    (Adam); docs/training.md says what was measured.
+    It is none with more ``local_steps`` (level in short runs, better in long ones, for d numbers a client), under
+    partial participation (level) and under privacy (worse), and, as a precaution, where the local work is not known or
+    averages itself (Adam); docs/training.md says what was measured.
     Where the mean cannot be formed ``auto`` is none and a number is refused.
     """
     if setting != "auto" and not (isinstance(setting, int | float) and 0 <= setting < 1):
