@@ -83,8 +83,6 @@ def _caveat(row: dict[str, Any]) -> str:
     """What a row was measured with, where that is not today's code and matters."""
     if "earlier" in row:
         return " (earlier code)"
-    if "earlier_grid" in row:
-        return " (earlier grid)"
     small = row.get("bytes") and row["bytes"] / row["rounds"] < 1e5  # headers matter
     return " (full frames)" if small and row.get("frames") != "short" else ""
 
