@@ -29,13 +29,16 @@ SHOWN = ("headline", "k20", "k20-sooner", "noniid", "cnn", "wide")  # in README
 WHERE = {  # where more than FedAvg was measured, in a sentence
     "headline": "at K = 5",
     "k20-tuned": "at K = 20",
-    "k20-sooner": "at K = 20 where it must be sooner than alone",
-    "k100-sooner": "at K = 100 likewise",
+    "k100": "at K = 100",
     "noniid-tuned": "under Dirichlet 0.3",
     "wide-tuned": "on the wide MLP",
-    "cnn-sooner": "on the CNN, sooner than alone",
+    "cnn-tuned": "on the CNN",
     "k5-86": "at K = 5 to 86%",
     "digits": "on the digits' small net",
+    "k20-sooner": "where both must be sooner than alone at K = 20",
+    "k100-sooner": "likewise at K = 100",
+    "wide-sooner": "likewise on the wide MLP",
+    "cnn-sooner": "likewise on the CNN",
 }
 
 
