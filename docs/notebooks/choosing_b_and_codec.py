@@ -81,5 +81,5 @@ plt.show()
 # Rounding to one bit adds noise of about half the message's energy; leaving out 29 of 30 numbers adds 29 times it. That is why one
 # bit is the default.
 #
-# Two limits. Below 17 numbers the one-bit code is biased (desketch warns). And the header of a frame is a few dozen bytes, so a tiny
+# Two limits. Below 17 numbers the one-bit code is biased (desketch warns). And a message has some eight bytes beside its numbers, so a tiny
 # b stops saving: `desketch plan` counts it.
