@@ -74,6 +74,7 @@ site: docs  ## build the documentation site into build/site/html: strict, and wi
 
 notebooks: $(STAMP)  ## run the notebooks of docs/notebooks and write their pages (about 5 minutes)
 	$(BIN)/python docs/execute.py
+	$(BIN)/ruff format docs/notebooks
 
 wheel: $(STAMP)  ## an sdist and a wheel for this machine in dist/
 	$(BIN)/python -m build --no-isolation
