@@ -235,9 +235,9 @@ function times(x, y) {
   }
   return product;
 }
-function signBits(key, table, n) {
-  const [s0, s1, s2] = key.stream(ROLES * table + SEED).words(3);
-  const out = key.stream(ROLES * table + SIGN).words(Math.ceil(n / 32)).slice();
+function signBits(key, table2, n) {
+  const [s0, s1, s2] = key.stream(ROLES * table2 + SEED).words(3);
+  const out = key.stream(ROLES * table2 + SIGN).words(Math.ceil(n / 32)).slice();
   const quadratic = (x) => parity(s2 & times(times(x, x), x));
   const bilinear = (x, y) => parity(s2 & (times(times(x, x), y) ^ times(times(y, y), x)));
   const powers = Array.from({ length: 32 }, (_, k) => 1 << k >>> 0);
@@ -262,8 +262,8 @@ function signBits(key, table, n) {
   }
   return out;
 }
-function buckets(key, table, n, m) {
-  const seed = key.stream(ROLES * table + SEED).words(68, 0);
+function buckets(key, table2, n, m) {
+  const seed = key.stream(ROLES * table2 + SEED).words(68, 0);
   const offset = (k) => {
     const v = BigInt(seed[4 + 2 * k]) + (BigInt(seed[5 + 2 * k]) << 32n);
     return Number(v * BigInt(m) >> 64n);
@@ -274,7 +274,7 @@ function buckets(key, table, n, m) {
     const a = offset(k + 1);
     for (let x = half; x < Math.min(2 * half, n); x++) linear[x] = (linear[x - half] + a) % m;
   }
-  const stream = key.stream(ROLES * table + BUCKET);
+  const stream = key.stream(ROLES * table2 + BUCKET);
   const group = new Uint32Array(64);
   const out = new Uint32Array(n);
   for (let x = 0; x < n; x++) {
@@ -597,6 +597,42 @@ function crc16(bytes) {
   return c;
 }
 
+// src/half.ts
+var LARGEST = 65504;
+var LARGEST_TINY = 57344;
+function fromHalf(bits) {
+  const sign = bits & 32768 ? -1 : 1;
+  const e = bits >>> 10 & 31;
+  const fraction = bits & 1023;
+  if (e === 31) return fraction ? NaN : sign * Infinity;
+  return sign * (e ? (1024 + fraction) * 2 ** (e - 25) : fraction * 2 ** -24);
+}
+function toHalf(x) {
+  const sign = x < 0 || Object.is(x, -0) ? 32768 : 0;
+  const magnitude = Math.abs(x);
+  const e = magnitude < 2 ** -14 ? -14 : exponent(magnitude);
+  const steps = roundEven(magnitude * 2 ** (10 - e));
+  return sign | (e + 14 << 10) + steps;
+}
+var heldHalf = (x) => toHalf(held(x, LARGEST));
+function toTiny(x) {
+  const half = toHalf(held(x, LARGEST_TINY));
+  return half + 127 + (half >> 8 & 1) >> 8;
+}
+var fromTiny = (byte) => fromHalf(byte << 8);
+var held = (x, most) => Math.min(Math.max(x, -most), most);
+function exponent(x) {
+  let e = Math.floor(Math.log2(x));
+  while (2 ** e > x) e--;
+  while (2 ** (e + 1) <= x) e++;
+  return e;
+}
+function roundEven(x) {
+  const floor = Math.floor(x);
+  const rest = x - floor;
+  return rest > 0.5 || rest === 0.5 && floor % 2 !== 0 ? floor + 1 : floor;
+}
+
 // src/rotation.ts
 var BLOCKS = [64, 16, 4];
 var { fround: fround2 } = Math;
@@ -681,11 +717,135 @@ function blocks(x) {
   }
 }
 
+// src/trellis.ts
+var MEMORY = 10;
+var STATES = 1 << MEMORY;
+var HALF = STATES / 2;
+var CIRCLE = 2048;
+var AHEAD = 40;
+var UNITS = { 1: 43, 2: 52, 3: 61 };
+var LARGEST2 = 1023;
+var FAR = 2 ** 28;
+var tables = /* @__PURE__ */ new Map();
+function table(V) {
+  let found = tables.get(V);
+  if (found === void 0) {
+    const words = Key.fromSeed(0).foldIn("trellis", V).stream(0).words(STATES * V);
+    const column = (v) => Int32Array.from({ length: STATES }, (_, r) => odd(words[V * r + v]));
+    found = Array.from({ length: V }, (_, v) => column(v));
+    tables.set(V, found);
+  }
+  return found;
+}
+function odd(word2) {
+  const sum = (word2 & 255) + (word2 >>> 8 & 255) + (word2 >>> 16 & 255) + (word2 >>> 24);
+  return 2 * (sum >> 3) - 127;
+}
+function vectors(bits, b, V) {
+  const T = Math.ceil(b / V);
+  const out = new Float32Array(T * V);
+  for (let start = 0; start < T; start += CIRCLE) {
+    const n = Math.min(CIRCLE, T - start);
+    const bit = (i) => bits[start + i >> 3] >> (start + i & 7) & 1;
+    statesOf(n, bit).forEach((state, i) => table(V).forEach((column, v) => out[V * (start + i) + v] = column[state]));
+  }
+  return out.subarray(0, b);
+}
+function statesOf(n, bit) {
+  const states = new Uint16Array(n);
+  let state = 0;
+  for (let i = -MEMORY; i < n; i++) {
+    state = state >> 1 | bit(around(i, n)) << MEMORY - 1;
+    if (i >= 0) states[i] = state;
+  }
+  return states;
+}
+var around = (i, n) => (i % n + n) % n;
+function nearest(x, V) {
+  const T = Math.ceil(x.length / V);
+  const goals = goalsOf(x, T, V);
+  const bits = new Uint8Array(Math.ceil(T / 8));
+  for (let start = 0; start < T; start += CIRCLE) {
+    const circle = goals.subarray(V * start, V * Math.min(start + CIRCLE, T));
+    const found = circle.length < V * MEMORY ? bestWord(circle, V) : closedPath(circle, V);
+    found.forEach((bit, i) => bits[start + i >> 3] |= bit << (start + i & 7));
+  }
+  return bits;
+}
+function goalsOf(x, T, V) {
+  const goals = new Int32Array(T * V);
+  const rms = Math.sqrt(x.reduce((sum, v) => sum + v * v, 0) / x.length);
+  if (rms === 0) return goals;
+  x.forEach((v, i) => goals[i] = Math.max(-LARGEST2, Math.min(LARGEST2, roundEven(v * UNITS[V] / rms))));
+  return goals;
+}
+function closedPath(goals, V) {
+  const near = new Int32Array(2 * AHEAD * V).map((_, i) => goals[around(i - AHEAD * V, goals.length)]);
+  const seam = bestPath(near, V)[AHEAD - 1];
+  return Array.from(bestPath(goals, V, seam), (state) => state >> MEMORY - 1);
+}
+function bestPath(goals, V, seam) {
+  const T = goals.length / V;
+  const second = new Uint8Array(T * HALF);
+  const prices = new Int32Array(STATES);
+  let cost = new Int32Array(STATES);
+  let next = new Int32Array(STATES);
+  if (seam !== void 0) cost.fill(FAR)[seam] = 0;
+  for (let t = 0; t < T; t++) {
+    price(prices, goals.subarray(V * t, V * t + V));
+    for (let j = 0; j < HALF; j++) {
+      const other = cost[2 * j + 1] - cost[2 * j] >>> 31;
+      const least = cost[2 * j + other];
+      second[t * HALF + j] = other;
+      next[j] = least + prices[j];
+      next[j + HALF] = least + prices[j + HALF];
+    }
+    [cost, next] = [next, cost];
+  }
+  return walkBack(second, seam ?? cost.indexOf(Math.min(...cost)));
+}
+function price(prices, goal) {
+  prices.fill(0);
+  table(goal.length).forEach((column, v) => {
+    const twice = 2 * goal[v];
+    for (let s = 0; s < STATES; s++) prices[s] += column[s] * (column[s] - twice);
+  });
+}
+function walkBack(second, last) {
+  const states = new Uint16Array(second.length / HALF);
+  let state = last;
+  for (let t = states.length - 1; t >= 0; t--) {
+    states[t] = state;
+    const j = state % HALF;
+    state = 2 * j + second[t * HALF + j];
+  }
+  return states;
+}
+function bestWord(goals, V) {
+  const n = goals.length / V;
+  const prices = Array.from({ length: n }, (_, i) => {
+    const out = new Int32Array(STATES);
+    price(out, goals.subarray(V * i, V * i + V));
+    return out;
+  });
+  const costOf = (word2) => statesOf(n, (i) => word2 >> i & 1).reduce((sum, state, i) => sum + prices[i][state], 0);
+  let best = 0;
+  let least = costOf(0);
+  for (let word2 = 1; word2 < 1 << n; word2++) {
+    const cost = costOf(word2);
+    if (cost < least) [best, least] = [word2, cost];
+  }
+  return Array.from({ length: n }, (_, i) => best >> i & 1);
+}
+
 // src/codecs.ts
 var BLOCK = 256;
 var SALTS = 2 ** 12;
 var LAST_FINITE = 2139095040 / SALTS - 1;
 var FLOAT32_MAX = (2 - 2 ** -23) * 2 ** 127;
+var TRELLIS_SALTS = 2 ** 6;
+var ROOTS = [0, 1, 2, 3].map((quarters2) => Math.fround(2 ** (quarters2 / 4)));
+var LAST_QUARTER = 4 * (126 + 128) - 1;
 var word = new DataView(new ArrayBuffer(4));
 var floatOf = (bits) => (word.setUint32(0, bits), word.getFloat32(0));
 var bitsOf2 = (value) => (word.setFloat32(0, value), word.getUint32(0));
@@ -695,6 +855,7 @@ function refuse(field, what) {
   throw new Refused(field, `${field}: ${what}`);
 }
 var f32 = {
+  bits: 32,
   size: (b) => 4 * b,
   encode(values) {
     const out = new Uint8Array(4 * values.length);
@@ -709,6 +870,7 @@ var f32 = {
   }
 };
 var f16 = {
+  bits: 16,
   size: (b) => 1 + 2 * b,
   encode(values) {
     const max = largest(values);
@@ -730,36 +892,12 @@ var f16 = {
     return out;
   }
 };
-function exponent(x) {
-  let e = Math.floor(Math.log2(x));
-  while (2 ** e > x) e--;
-  while (2 ** (e + 1) <= x) e++;
-  return e;
-}
-function fromHalf(bits) {
-  const sign = bits & 32768 ? -1 : 1;
-  const e = bits >>> 10 & 31;
-  const fraction = bits & 1023;
-  if (e === 31) return fraction ? NaN : sign * Infinity;
-  return sign * (e ? (1024 + fraction) * 2 ** (e - 25) : fraction * 2 ** -24);
-}
-function toHalf(x) {
-  const sign = x < 0 || Object.is(x, -0) ? 32768 : 0;
-  const magnitude = Math.abs(x);
-  const e = magnitude < 2 ** -14 ? -14 : exponent(magnitude);
-  const steps = roundEven(magnitude * 2 ** (10 - e));
-  return sign | (e + 14 << 10) + steps;
-}
-function roundEven(x) {
-  const floor = Math.floor(x);
-  const rest = x - floor;
-  return rest > 0.5 || rest === 0.5 && floor % 2 === 1 ? floor + 1 : floor;
-}
 function integers(bits) {
   const top = 2 ** (bits - 1) - 1;
   const scaleBytes = (b) => 2 * Math.ceil(b / BLOCK);
   const size = (b) => scaleBytes(b) + Math.ceil(b * bits / 8);
   return {
+    bits,
     size,
     encode(values, { b }, random) {
       const out = new Uint8Array(size(b));
@@ -805,11 +943,11 @@ function atRandom(x, random) {
   return random() < x - floor ? floor + 1 : floor;
 }
 var sign1 = {
+  bits: 1,
   size: (b) => 4 + Math.ceil(b / 8),
   encode(values, { b, key, kind }, random) {
     const salt = Math.floor(random() * SALTS);
-    const rotated = new Rotation(b, key, kind, salt).apply(values);
-    if (!rotated.every(Number.isFinite)) throw new RangeError("numbers too large for sign1: their rotation leaves float32");
+    const rotated = turned(values, { b, key, kind }, salt);
     let squares = 0;
     let sum = 0;
     for (const v of rotated) {
@@ -825,25 +963,99 @@ var sign1 = {
     const bits = viewOf(payload).getUint32(0, true);
     const scale = floatOf(bits);
     if (bits >>> 31 || !Number.isFinite(scale)) refuse("scale", "a scale that is negative or not finite");
-    if (b % 8 && payload[payload.length - 1] >> b % 8) refuse("payload", "padding that is not zero");
+    refusePadding(payload, b);
     const signs = Float32Array.from({ length: b }, (_, i) => 1 - 2 * (payload[4 + (i >> 3)] >> (i & 7) & 1));
-    const out = new Rotation(b, key, kind, bits % SALTS).transpose(signs);
-    for (let i = 0; i < b; i++) out[i] *= scale;
-    if (!out.every(Number.isFinite)) refuse("scale", "a scale that takes a number out of float32");
-    return out;
+    return turnedBack(signs, { b, key, kind }, bits % SALTS, scale);
   }
 };
+function turned(values, { b, key, kind }, salt) {
+  const out = new Rotation(b, key, kind, salt).apply(values);
+  if (!out.every(Number.isFinite)) throw new RangeError("numbers too large for this codec: their rotation leaves float32");
+  return out;
+}
+function turnedBack(codes, { b, key, kind }, salt, scale) {
+  const out = new Rotation(b, key, kind, salt).transpose(codes);
+  for (let i = 0; i < b; i++) out[i] *= scale;
+  if (!out.every(Number.isFinite)) refuse("scale", "a scale that takes a number out of float32");
+  return out;
+}
+function refusePadding(payload, bits) {
+  if (bits % 8 && payload[payload.length - 1] >> bits % 8) refuse("payload", "padding that is not zero");
+}
 function salted(x, salt) {
   const steps = Math.max(0, Math.floor((bitsOf2(x) - salt + SALTS / 2) / SALTS));
   return Math.min(steps, LAST_FINITE) * SALTS + salt;
 }
-var CODECS = { f32, f16, int8: integers(8), int4: integers(4), sign1 };
+function trellis(per) {
+  const count = (b) => Math.ceil(b / per);
+  const size = (b) => 2 + Math.ceil(count(b) / 8);
+  return {
+    bits: 1 / per,
+    size,
+    encode(values, context, random) {
+      const salt = Math.floor(random() * TRELLIS_SALTS);
+      const rotated = turned(values, context, salt);
+      const bits = nearest(rotated, per);
+      const code2 = quarters(scaleOnto(rotated, vectors(bits, context.b, per)), random);
+      const out = new Uint8Array(size(context.b));
+      if (code2 === 0) return out;
+      viewOf(out).setUint16(0, code2 * TRELLIS_SALTS + salt, true);
+      out.set(bits, 2);
+      return out;
+    },
+    decode(payload, context) {
+      const head2 = viewOf(payload).getUint16(0, true);
+      const code2 = Math.floor(head2 / TRELLIS_SALTS);
+      if (code2 > LAST_QUARTER) refuse("scale", "a scale that is not finite");
+      refusePadding(payload, count(context.b));
+      return turnedBack(vectors(payload.subarray(2), context.b, per), context, head2 % TRELLIS_SALTS, quarterScale(code2));
+    }
+  };
+}
+function scaleOnto(s, c) {
+  let squares = 0;
+  let along = 0;
+  s.forEach((v, i) => {
+    squares += v * v;
+    along += v * c[i];
+  });
+  return along > 0 ? squares / along : 0;
+}
+function quarterScale(code2) {
+  return code2 === 0 ? 0 : ROOTS[code2 % 4] * 2 ** (Math.floor(code2 / 4) - 126);
+}
+function quarters(x, random) {
+  let below = Math.max(0, Math.min(LAST_QUARTER - 1, Math.floor(4 * (Math.log2(x) + 126))));
+  while (below > 0 && quarterScale(below) > x) below--;
+  while (below < LAST_QUARTER - 1 && quarterScale(below + 1) <= x) below++;
+  const [low, high] = [quarterScale(below), quarterScale(below + 1)];
+  return random() < (x - low) / (high - low) ? below + 1 : below;
+}
+var CODECS = {
+  f32,
+  f16,
+  int8: integers(8),
+  int4: integers(4),
+  sign1,
+  trellis1: trellis(1),
+  trellis2: trellis(2),
+  trellis3: trellis(3)
+};
 
 // src/frame.ts
 var MAGIC = 222;
 var VERSION = 2;
-var LARGEST_HALF = 65504;
-var CODEC_CODES = { f32: 0, f16: 1, int8: 2, int4: 3, sign1: 4, opaque: 15 };
+var CODEC_CODES = {
+  f32: 0,
+  f16: 1,
+  int8: 2,
+  int4: 3,
+  sign1: 4,
+  trellis1: 5,
+  trellis2: 6,
+  trellis3: 7,
+  opaque: 15
+};
 var FAMILY_CODES = {
   none: 0,
   gaussian: 1,
@@ -921,21 +1133,26 @@ function encode(values, expected, weight, random, extra = []) {
 }
 function payloadOf({ values, extra }, expected, random) {
   if (values.length !== expected.b) throw new RangeError(`${values.length} numbers for b = ${expected.b}`);
-  if (extra.length !== (expected.extra ?? 0)) throw new RangeError(`${extra.length} extra numbers, ${expected.extra ?? 0} are agreed`);
+  const { tiny = 0, extra: halves = 0 } = expected;
+  if (extra.length !== tiny + halves) throw new RangeError(`${extra.length} extra numbers, ${tiny + halves} are agreed`);
   if (!values.every(Number.isFinite) || !extra.every(Number.isFinite)) throw new RangeError("numbers that are not finite are never sent");
-  const halves = extra.map((x) => toHalf(Math.min(Math.max(x, -LARGEST_HALF), LARGEST_HALF)));
-  return concat(codecOf(expected).encode(values, expected, random), halves.flatMap((half) => [half & 255, half >> 8]));
+  const beside = extra.flatMap((x, i) => i < tiny ? [toTiny(x)] : [heldHalf(x) & 255, heldHalf(x) >> 8]);
+  return concat(codecOf(expected).encode(values, expected, random), beside);
 }
 function payloadSize(expected) {
-  return codecOf(expected).size(expected.b) + 2 * (expected.extra ?? 0);
+  return codecOf(expected).size(expected.b) + (expected.tiny ?? 0) + 2 * (expected.extra ?? 0);
 }
 function readPayload(payload, expected) {
   const codec = codecOf(expected);
   const size = codec.size(expected.b);
   const values = codec.decode(payload.subarray(0, size), expected);
-  const extra = Array.from({ length: expected.extra ?? 0 }, (_, i) => fromHalf(payload[size + 2 * i] | payload[size + 2 * i + 1] << 8));
-  if (!extra.every(Number.isFinite)) throw new Refused("extra", "extra: a number beside the payload is not finite");
-  return { values, extra };
+  return { values, extra: readBeside(payload.subarray(size), expected) };
+}
+function readBeside(bytes, { tiny = 0, extra = 0 }) {
+  const halves = Array.from({ length: extra }, (_, i) => fromHalf(bytes[tiny + 2 * i] | bytes[tiny + 2 * i + 1] << 8));
+  const numbers = [...Array.from(bytes.subarray(0, tiny), fromTiny), ...halves];
+  if (!numbers.every(Number.isFinite)) throw new Refused("extra", "extra: a number beside the payload is not finite");
+  return numbers;
 }
 function codecOf({ codec }) {
   if (CODECS[codec] === void 0) throw new RangeError(`no codec ${codec}; there are ${Object.keys(CODECS).join(", ")}`);
@@ -1029,13 +1246,13 @@ var AutoStep = class {
     this.eta = round16(Math.min(Math.max(length / y, 1), LONGEST_START) * sqrt(b / u.length));
     this.bound = REACH * length || Infinity;
   }
-  learn({ u, norm: y, b, along }, s) {
+  learn({ u, norm: y, b, bits, along }, s) {
     if (y === 0) return;
     const d = u.length;
     const length = norm(s);
     let rho = length === 0 ? 0 : sqrt(d / b) * dot(u, s) / (y * length);
     let [g, past] = [1 / (1 + d / b ** 2), 0];
-    if (along !== void 0) [rho, g, past] = [along / y, 1, PAST];
+    if (along !== void 0) [rho, g, past] = [along / y, 1, PAST * bits];
     this.eta = round16(this.eta * Math.exp(KAPPA * g * (Math.min(Math.max(rho, -2), 1) + past)));
   }
 };
@@ -1118,44 +1335,35 @@ function lengthRatio(u, p) {
 }
 
 // src/short.ts
-var FLAG = 80;
-var LONG_CHECK = 8;
-var WEIGHT = 4;
+var LONGEST_CHECK = 4;
+var LONGEST_WEIGHT = 4;
 var LONG_FROM = 4096;
 function encodeShort(values, expected, weight, agreed, random, extra = []) {
   return packShort(expected, weight, agreed, payloadOf({ values, extra }, expected, random));
 }
 function packShort(expected, weight, agreed, payload) {
   const weighed = Math.fround(weight) === Math.fround(agreed) ? [] : weightBytes(weight);
-  const long = payload.length >= LONG_FROM ? LONG_CHECK : 0;
-  const flag = FLAG | long | (weighed.length > 0 ? WEIGHT | weighed.length - 1 : 0);
-  return concat([flag, expected.round % 256, ...check2(expected, weight, payload)], weighed, payload);
+  return concat(check2(expected, weight, payload), weighed, payload);
+}
+function isShort(bytes, expected) {
+  return bytes.length <= payloadSize(expected) + LONGEST_CHECK + LONGEST_WEIGHT;
 }
 function decodeShort(bytes, expected, agreed) {
-  if (bytes.length < 2) throw new Refused("frame length", `frame length: ${bytes.length} bytes do not hold a frame`);
-  const flag = bytes[0];
-  const sent = (flag & WEIGHT) !== 0;
-  if (flag >> 4 !== FLAG >> 4 || !sent && flag & 3) throw new Refused("flag", `flag: got ${flag}; this is no short frame`);
-  if (bytes[1] !== expected.round % 256) {
-    throw new Refused("round", `round: got one that ends in ${bytes[1]}, expected ${expected.round}`);
-  }
-  const long = (flag & LONG_CHECK) !== 0;
-  const at = long ? 6 : 4;
-  const length = sent ? (flag & 3) + 1 : 0;
-  if (bytes.length < at + length) throw cutShort(sent ? "weight" : "frame length");
-  const weight = sent ? readWeight(bytes.subarray(at, at + length)) : agreed;
-  const payload = bytes.subarray(at + length);
   const size = payloadSize(expected);
-  if (payload.length !== size) throw new Refused("payload length", `payload length: got ${payload.length} bytes, expected ${size}`);
-  if (long !== payload.length >= LONG_FROM) throw new Refused("flag", "flag: a check of another size");
-  if (sent && weight === Math.fround(agreed)) throw new Refused("weight", "weight: sent though it is the agreed one");
-  const right = check2(expected, weight, payload);
-  if (right.some((byte, i) => bytes[2 + i] !== byte)) {
+  const at = size >= LONG_FROM ? LONGEST_CHECK : 2;
+  if (bytes.length < at) throw new Refused("frame length", `frame length: ${bytes.length} bytes do not hold a check of ${at}`);
+  const own = bytes.length - at - size;
+  if (own < 0 || own > LONGEST_WEIGHT) {
+    throw new Refused("payload length", `payload length: got ${bytes.length - at} bytes, expected ${size} and a weight of 0 to 4`);
+  }
+  const weight = own > 0 ? readWeight(bytes.subarray(at, at + own)) : Math.fround(agreed);
+  if (own > 0 && weight === Math.fround(agreed)) throw new Refused("weight", "weight: sent though it is the agreed one");
+  const payload = bytes.subarray(at + own);
+  if (check2(expected, weight, payload).some((byte, i) => bytes[i] !== byte)) {
     throw new Refused("check", "check: damaged on the way, or of another run, key, round, d, b, codec, kind or weight");
   }
   return { weight, ...readPayload(payload, expected) };
 }
-var cutShort = (field) => new Refused(field, `${field}: cut short`);
 function check2(expected, weight, payload) {
   const full = concat(head(expected, weight, payload.length), payload);
   if (payload.length >= LONG_FROM) return uint32(crc32(full));
@@ -1165,8 +1373,8 @@ function check2(expected, weight, payload) {
 
 // src/replica.ts
 var LARGEST_KEPT = 1e30;
-function headerOf({ run, family, d, b, key, down, extra = 0 }, t) {
-  return { run, round: t, family, d, b, codec: down, kind: "broadcast", key: key.foldIn("round", t), extra };
+function headerOf({ run, family, d, b, key, down, tiny = 0 }, t) {
+  return { run, round: t, family, d, b, codec: down, kind: "broadcast", key: key.foldIn("round", t), tiny };
 }
 var Replica = class {
   constructor(w0, wire, optimizer) {
@@ -1191,11 +1399,11 @@ var Replica = class {
     }
     if (broadcast !== void 0) {
       const expected = headerOf(this.wire, t);
-      const full = broadcast[0] === MAGIC;
-      const { values, extra } = full ? decode(broadcast, expected) : decodeShort(broadcast, expected, 1);
+      const short = isShort(broadcast, expected);
+      const { values, extra } = short ? decodeShort(broadcast, expected, 1) : decode(broadcast, expected);
       const u = this.sketchAt(t).desketch(values);
       const along = extra.length > 0 ? { along: extra[0] } : {};
-      this.optimizer.apply(this.w, { u, norm: norm(values), b: this.wire.b, ...along });
+      this.optimizer.apply(this.w, { u, norm: norm(values), b: this.wire.b, bits: this.wire.bits ?? 1, ...along });
       this.checkNumbers(t);
     }
     this.version = t;
@@ -1371,7 +1579,7 @@ var Client = class {
     this.loss = loss2;
     this.trained = t;
     const header = { ...headerOf(replica.wire, t), kind: "update", codec: settings.up };
-    const extra = replica.wire.extra ? [this.alongLastStep(delta)] : [];
+    const extra = replica.wire.tiny ? [this.alongLastStep(delta)] : [];
     const sketch = replica.sketchAt(t).sketch(this.memory?.mean(t, delta) ?? delta);
     if (!short) return encode(sketch, header, weight, settings.random, extra);
     return encodeShort(sketch, header, weight, settings.knownWeight ? weight : 1, settings.random, extra);
@@ -1408,15 +1616,15 @@ var Learner = class {
 
 // src/checkpoint.ts
 function loadCheckpoint(replica, blob, version) {
-  const { state, vectors } = read(blob);
+  const { state, vectors: vectors2 } = read(blob);
   const { optimizer } = replica;
   const given = state.optimizer;
-  const w = vectors.get("w");
+  const w = vectors2.get("w");
   if (w?.length !== replica.wire.d) refuse2(`w has ${w?.length ?? "no"} numbers, the run has d = ${replica.wire.d}`);
   if (given?.name !== optimizer.name) refuse2(`the server optimiser is ${given?.name}, not ${optimizer.name}`);
   if (given.auto === null !== (optimizer.auto === void 0)) refuse2("one of both has an automatic step");
   const kept = {};
-  for (const [path, numbers] of vectors) {
+  for (const [path, numbers] of vectors2) {
     if (!numbers.every((x) => Math.abs(x) <= 1e30)) refuse2(`${path} holds ${numbers.find((x) => !(Math.abs(x) <= 1e30))}; the server's model has gone astray`, "");
     const name = path.split("/").pop();
     if (path === "w" || name === "floor") continue;
@@ -1433,7 +1641,7 @@ function loadCheckpoint(replica, blob, version) {
   optimizer.unit = given.unit;
   optimizer.eta = given.eta;
   optimizer.vectors = kept;
-  optimizer.floor = Math.max(vectors.get("optimizer/tensors/floor")?.[0] ?? 0, Math.fround(1e-30));
+  optimizer.floor = Math.max(vectors2.get("optimizer/tensors/floor")?.[0] ?? 0, Math.fround(1e-30));
   if (optimizer.auto) {
     optimizer.auto.eta = given.auto.eta;
     optimizer.auto.bound = given.auto.bound ?? Infinity;
@@ -1450,15 +1658,15 @@ function read(blob) {
   try {
     const header = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(blob.subarray(8, 8 + length)));
     const data = blob.subarray(8 + length);
-    const vectors = /* @__PURE__ */ new Map();
+    const vectors2 = /* @__PURE__ */ new Map();
     for (const [path, entry] of Object.entries(header)) {
       if (path === "__metadata__") continue;
       const [from, to] = entry.data_offsets;
       const size = entry.shape.reduce((n, m) => n * m, 1);
       if (entry.dtype !== "F32" || to - from !== 4 * size || to > data.length) refuse2(`${path} is no whole vector of float32`, "; it is damaged");
-      vectors.set(path, new Float32Array(data.slice(from, to).buffer));
+      vectors2.set(path, new Float32Array(data.slice(from, to).buffer));
     }
-    return { state: JSON.parse(header.__metadata__.state), vectors };
+    return { state: JSON.parse(header.__metadata__.state), vectors: vectors2 };
   } catch (error) {
     if (error instanceof Refused) throw error;
     return refuse2("it cannot be read", "");
@@ -1473,8 +1681,8 @@ var CHECKPOINT = 4;
 var BROADCASTS = 8;
 var TOKEN = 128;
 var LONGEST_AGREEMENT = 2 ** 24;
-var HALF = 16;
-var STATES = { trained: 0, current: 1, behind: 2, unknown: 3, failed: 4 };
+var HALF2 = 16;
+var STATES2 = { trained: 0, current: 1, behind: 2, unknown: 3, failed: 4 };
 function part(run, d, round, kind) {
   return { run, d, round, kind, b: 1, family: "none", codec: "opaque", key: SESSION };
 }
@@ -1488,7 +1696,7 @@ function readOrder(bytes) {
   const reader = new Reader(first.payload);
   const flags = reader.byte("order");
   const [since, upto] = [reader.uint32("order"), reader.uint32("order")];
-  const half = reader.take(HALF, "order");
+  const half = reader.take(HALF2, "order");
   if (reader.left > 0 || flags > 15) throw new Refused("order", "order: an unknown flag, or bytes too many");
   if (since > upto || upto >= round) throw new Refused("order", `order: since ${since}, upto ${upto}, round ${round}`);
   const next = (flag) => {
@@ -1539,7 +1747,7 @@ function writeReply(order, status, update = new Uint8Array(0)) {
 function statusFrame({ run, d, round }, status) {
   const seconds = new Uint8Array(new Float32Array([status.seconds]).buffer);
   const reason = new TextEncoder().encode(status.reason).subarray(0, 1e3);
-  const state = STATES[status.state] | (status.token ? TOKEN : 0);
+  const state = STATES2[status.state] | (status.token ? TOKEN : 0);
   const payload = concat(
     [state],
     uint32(status.client),
@@ -1940,12 +2148,18 @@ function replicaOf(agreement, run) {
   if (!Number.isSafeInteger(seed)) throw new Refused("seed", "seed: this client reads whole numbers below 2^53");
   const d = shapes.reduce((sum, shape) => sum + shape.reduce((n, m) => n * m, 1), 0);
   const beta = agreement.beta ?? (client_momentum > 0 ? 0 : eta_global === "auto" ? 0.5 : 0.9);
-  const extra = Number(client_momentum > 0 && eta_global === "auto");
+  const tiny = Number(client_momentum > 0 && eta_global === "auto");
+  const { family, options, b, codec, codec_down: down } = wire;
+  const bits = (bitsOf3(codec) + bitsOf3(down)) / 2;
   return new Replica(
     new Float32Array(d),
-    { run, key: Key.fromSeed(seed), family: wire.family, options: wire.options, d, b: wire.b, down: wire.codec_down, extra },
+    { run, key: Key.fromSeed(seed), family, options, d, b, down, tiny, bits },
     new ServerOptimizer(optimizer, eta_global, beta)
   );
+}
+function bitsOf3(codec) {
+  if (CODECS[codec] === void 0) throw new Refused("codec", `codec: got ${codec}, this client has ${Object.keys(CODECS).join(", ")}`);
+  return Math.min(1, CODECS[codec].bits);
 }
 function networkOfShapes(shapes, activation) {
   const widths = [shapes[0]?.[1] ?? 0];
@@ -1970,7 +2184,7 @@ export {
   Refused,
   Replica,
   Rotation,
-  STATES,
+  STATES2 as STATES,
   ServerOptimizer,
   Session,
   Sha256,

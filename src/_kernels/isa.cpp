@@ -7,6 +7,7 @@
 #include "sampling.h"
 #include "sparse.h"
 #include "srht.h"
+#include "trellis.h"
 
 namespace desketch {
 namespace ISA {
@@ -50,6 +51,8 @@ void DESKETCH_NAME(rotate_, ISA)(const Turn& turn, const float* x, float* y, int
 void DESKETCH_NAME(decode_, ISA)(const Turn& turn, const OneBit& signs, float* y, int threads) {
   ISA::decode(turn, signs, y, threads);
 }
+
+void DESKETCH_NAME(search_, ISA)(const Paths& paths, uint8_t* bits, int threads) { ISA::search(paths, bits, threads); }
 
 void DESKETCH_NAME(add_rows_, ISA)(const WeightedRows& rows, double* total, int threads) {
   ISA::add_rows(rows, total, threads);

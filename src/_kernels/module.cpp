@@ -1,4 +1,4 @@
-// desketch._kernels: Plan, a drawn operator on float32 and float64 rows, and the rotation of the one-bit code.
+// desketch._kernels: Plan, a drawn operator on float32 and float64 rows, the rotation of the one-bit code and the search of the trellis code.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
@@ -22,7 +22,7 @@ using Input = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;  // rows along
 using Output = nb::ndarray<nb::c_contig, nb::device::cpu>;
 using Address = uintptr_t;  // of rows in memory whose owner gives an address for less than an array
 
-struct Isa { const char* name; bool here; Draw draw; Rotate rotate; Decode decode; AddRows add_rows; };
+struct Isa { const char* name; bool here; Draw draw; Rotate rotate; Decode decode; SearchPaths search; AddRows add_rows; };
 
 const std::vector<Isa>& all_isas() {  // best first
   static const std::vector<Isa> isas = [] {
@@ -31,11 +31,11 @@ const std::vector<Isa>& all_isas() {  // best first
     __builtin_cpu_init();
     const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-    list.push_back({"avx512", avx512, draw_avx512, rotate_avx512, decode_avx512, add_rows_avx512});
+    list.push_back({"avx512", avx512, draw_avx512, rotate_avx512, decode_avx512, search_avx512, add_rows_avx512});
     const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
-    list.push_back({"avx2", avx2, draw_avx2, rotate_avx2, decode_avx2, add_rows_avx2});
+    list.push_back({"avx2", avx2, draw_avx2, rotate_avx2, decode_avx2, search_avx2, add_rows_avx2});
 #endif
-    list.push_back({"generic", true, draw_generic, rotate_generic, decode_generic, add_rows_generic});
+    list.push_back({"generic", true, draw_generic, rotate_generic, decode_generic, search_generic, add_rows_generic});
     return list;
   }();
   return isas;
@@ -141,6 +141,19 @@ void decode(nb::bytes key, const std::string& isa, const Salts& salts, const Sca
   work(turn, {payloads.data() + start, payloads.shape(1), scales.data()}, y.data(), threads);
 }
 
+using Goals = nb::ndarray<const int32_t, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
+using Table = nb::ndarray<const int8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Bits = nb::ndarray<uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+
+void search(const std::string& isa, const Goals& goals, const Table& table, const Bits& bits, int threads) {
+  const Paths paths{goals.data(), table.data(), goals.shape(0), goals.shape(1), goals.shape(2)};
+  const bool alike = table.shape(0) == 1024 && table.shape(1) == paths.V && bits.shape(0) == paths.n;
+  if (!alike || bits.shape(1) != (paths.T + 7) / 8) throw std::invalid_argument("a table of 1024 rows of V numbers, a bit for every V goals");
+  const SearchPaths work = isa_named(isa).search;
+  nb::gil_scoped_release release;
+  work(paths, bits.data(), threads);
+}
+
 using Factors = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Total = nb::ndarray<double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
@@ -182,6 +195,7 @@ NB_MODULE(_kernels, m) {
   m.def("variable", &variable, "A variable of the environment, or None.");
   m.def("rotate", &rotate, "y = Q x, or Q^T x, row by row.");
   m.def("decode", &decode, "One-bit messages, bits from byte `start` of a payload on: scale times signs, rotated back.");
+  m.def("search", &search, "The bits of the trellis code whose vectors are nearest to rows of whole numbers; `bits` are zero before.");
   m.def("add_rows", &add_rows, "total += sum of factor times row, in float64, row after row.");
   m.def("crc16", &checked, "The CRC-16 of bytes, continued: binascii.crc_hqx.");
   m.def("long_result", &long_result, "Uninitialised bytes whose memory is used again.");

@@ -1,4 +1,4 @@
-// The seam between Python and the kernels: a drawn operator R, the rotation of the one-bit code, sums of rows, per instruction set.
+// The seam between Python and the kernels: a drawn operator R, the rotation of the one-bit code, the search of the trellis code, sums of rows, per instruction set.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -39,6 +39,13 @@ struct OneBit {
   const float* scales;
 };
 
+// n rows of T times V whole numbers, for each of which the nearest vector of the trellis code is sought; the table has 1024 rows of V.
+struct Paths {
+  const int32_t* goals;
+  const int8_t* table;
+  size_t n, T, V;
+};
+
 // n rows of b numbers, and what each is multiplied by when they are added up.
 struct WeightedRows {
   const float* values;
@@ -49,11 +56,13 @@ struct WeightedRows {
 using Draw = Operator* (*)(const Params&);  // nullptr for a family it does not know
 using Rotate = void (*)(const Turn&, const float* x, float* y, int threads);
 using Decode = void (*)(const Turn&, const OneBit&, float* y, int threads);
+using SearchPaths = void (*)(const Paths&, uint8_t* bits, int threads);
 using AddRows = void (*)(const WeightedRows&, double* total, int threads);
 
 Operator* draw_generic(const Params&);
 void rotate_generic(const Turn&, const float*, float*, int);
 void decode_generic(const Turn&, const OneBit&, float*, int);
+void search_generic(const Paths&, uint8_t*, int);
 void add_rows_generic(const WeightedRows&, double*, int);
 #ifdef DESKETCH_X86
 Operator* draw_avx2(const Params&);
@@ -62,6 +71,8 @@ void rotate_avx2(const Turn&, const float*, float*, int);
 void rotate_avx512(const Turn&, const float*, float*, int);
 void decode_avx2(const Turn&, const OneBit&, float*, int);
 void decode_avx512(const Turn&, const OneBit&, float*, int);
+void search_avx2(const Paths&, uint8_t*, int);
+void search_avx512(const Paths&, uint8_t*, int);
 void add_rows_avx2(const WeightedRows&, double*, int);
 void add_rows_avx512(const WeightedRows&, double*, int);
 #endif

@@ -93,7 +93,7 @@ def test_replicas_learn_the_step_from_the_raw_updates(build: Any) -> None:
         other.load_state_dict(replica.optimizer.state_dict())
         other.apply(replica.w.clone(), update)
         assert (other.eta > eta) is grows
-        assert update.along == pytest.approx(sign * (D / 32) ** 0.5 * float(s.norm()), rel=1e-3)
+        assert update.along == pytest.approx(sign * (D / 32) ** 0.5 * float(s.norm()), rel=1 / 8)
 
 
 def test_training_with_means_learns_resumes_bit_for_bit_and_needs_no_server_momentum(build: Any) -> None:
@@ -141,8 +141,8 @@ def test_sketch_and_number_are_clipped_together() -> None:
         rows = torch.zeros(2, D)
         rows[0, 0] = delta
         frames = sent.encode_updates(1, rows, clients=[0, 1], weights=[1.0, 1.0], along=[along, 0.0])
-        batch = sent.decode_updates(1, {0: frames[0]})  # what left the client is clipped already
-        assert float((batch.values**2).sum() + (batch.extra**2).sum()) <= 1.002
+        batch = sent.decode_updates(1, {0: frames[0]})  # what left the client is clipped already; a byte rounds by 1/8
+        assert float((batch.values**2).sum() + (batch.extra**2).sum()) <= 1.125**2
         step = sent.aggregate(1, dict(enumerate(frames)))
         update = sent.decode_broadcast(1, step.broadcast)
         moved.append(2 * (update.norm**2 + float(update.along or 0) ** 2) ** 0.5)

@@ -103,7 +103,8 @@ def test_a_broadcast_that_would_lose_w_leaves_everything_as_it_was() -> None:
 @pytest.mark.parametrize("rule", RULES)
 def test_a_run_outlives_its_liars(build: Callable[..., Federation], log: Log, codec: str, rule: str) -> None:
     d = perceptron().d
-    channel = TamperedChannel(d=d, b=32, key=Key(3), codec=codec, run=9, liars=(1, 4), robust=rule)
+    b = round(32 / min(1, CODEC_TABLE[codec].bits))  # so that a message has 32 bits
+    channel = TamperedChannel(d=d, b=b, key=Key(3), codec=codec, run=9, liars=(1, 4), robust=rule)
     federation = build(clients=9, channel=channel)
     run(federation, rounds=6, observer=log)
     assert [record.round for record in log.records] == list(range(1, 7))

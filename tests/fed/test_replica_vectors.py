@@ -20,7 +20,7 @@ CASES = json.loads((VECTORS / "replica.json").read_text())
 
 
 def name(case):
-    return f"{case['server_optimizer']}-{case['eta_global']}-{case['extra']}"
+    return f"{case['server_optimizer']}-{case['eta_global']}-{case['tiny']}"
 
 
 @pytest.mark.parametrize("case", CASES, ids=name)
@@ -29,7 +29,7 @@ def test_a_replica_holds_the_bits_of_the_vectors_after_every_round(case):
     wire = {part: case[part] for part in ("d", "run", "family", "b", "codec")}
     optimizer = make_optimizer(case["server_optimizer"], eta_global=case["eta_global"], beta=case["beta"])
     w0 = torch.from_numpy(np.frombuffer(bytes.fromhex(case["w0"]), "<f4").copy())
-    replica = Replica(w0, optimizer=optimizer, channel=SketchChannel(key=key, along=bool(case["extra"]), **wire))
+    replica = Replica(w0, optimizer=optimizer, channel=SketchChannel(key=key, along=bool(case["tiny"]), **wire))
     for t, after in enumerate(case["rounds"], start=1):
         replica.apply(t, after["broadcast"] and bytes.fromhex(after["broadcast"]))
         assert optimizer.eta == float.fromhex(after["eta"])

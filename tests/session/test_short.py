@@ -15,7 +15,7 @@ from desketch.wire import Wire
 
 
 @pytest.mark.parametrize("b", [848, 424])
-def test_an_ordinary_round_adds_thirteen_bytes_up_and_twelve_down(b):
+def test_an_ordinary_round_adds_eleven_bytes_up_and_ten_down(b):
     sizes = {c: float(len(parties.client_data(c).y)) for c in range(4)}
     deal = parties.agreement(wire=Wire(b=b), known_weights=True)
     session = parties.ServerSession(deal, parties.flat_model().flatten(), sizes=sizes)
@@ -26,8 +26,8 @@ def test_an_ordinary_round_adds_thirteen_bytes_up_and_twelve_down(b):
     order = session.order(100)
     reply = nodes[100].answer(order)
     signs = -(-b // 8)
-    assert (len(order), len(reply)) == (signs + 12, signs + 13)
-    assert b != 848 or 13 / len(reply) < 0.12
+    assert (len(order), len(reply)) == (signs + 10, signs + 11)
+    assert b != 848 or 11 / len(reply) < 0.12
 
 
 def test_other_weights_of_a_client_are_noticed_and_healed():

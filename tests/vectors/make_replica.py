@@ -24,6 +24,7 @@ CASES = [
     ("adam", "auto", None, "srht", "sign1"),
     ("amsgrad", "auto", 0.9, "srht", "sign1"),
     ("momentum", "auto", None, "srht", "sign1", 0.8),
+    ("momentum", "auto", None, "srht", "trellis2", 0.8),
 ]
 
 
@@ -36,14 +37,14 @@ def uniform(key: Key, n: int) -> torch.Tensor:
 def case(
     name: str, eta: float | str, beta: float | None, family: str, codec: str, client_momentum: float = 0.0
 ) -> dict[str, object]:
-    key, extra = Key(19).fold_in(name, family), int(client_momentum > 0)
-    channel = SketchChannel(d=D, key=key, run=77, family=family, b=B, codec=codec, along=bool(extra))
+    key, tiny = Key(19).fold_in(name, family), int(client_momentum > 0)
+    channel = SketchChannel(d=D, key=key, run=77, family=family, b=B, codec=codec, along=bool(tiny))
     w0 = uniform(key.fold_in("w0"), D)
     optimizer = make_optimizer(name, eta_global=eta, beta=beta, client_momentum=client_momentum)
     replica = Replica(w0, optimizer=optimizer, channel=channel)
     rounds = []
     for t in range(1, ROUNDS + 1):
-        y = uniform(key.fold_in("y", t), B + extra)
+        y = uniform(key.fold_in("y", t), B + tiny)
         y *= 8.0 / t  # the first ones are longer than the bound of the automatic step
         frame = None if t == 4 else channel.encode_broadcast(t, y)
         replica.apply(t, frame)
@@ -56,7 +57,7 @@ def case(
             }
         )
     settings = {"server_optimizer": name, "eta_global": eta, "beta": optimizer.beta}
-    frames = {"run": 77, "key": key.bits.hex(), "family": family, "codec": codec, "d": D, "b": B, "extra": extra}
+    frames = {"run": 77, "key": key.bits.hex(), "family": family, "codec": codec, "d": D, "b": B, "tiny": tiny}
     return {**settings, **frames, "w0": w0.numpy().tobytes().hex(), "rounds": rounds}
 
 

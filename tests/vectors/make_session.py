@@ -14,6 +14,7 @@ from desketch.session.client import ClientSession, MemoryStore
 from desketch.session.protocol import TOKEN_SIZE
 from desketch.session.server import Outcome, ServerSession
 from desketch.wire import Header, Wire, pack, shorten
+from desketch.wire.codecs import payload_size
 
 PATH = Path(__file__).with_name("session.json")
 KEY = Key(23)
@@ -102,18 +103,19 @@ def frames() -> list[dict[str, object]]:
     """Short frames, each with the full frame that says the same."""
     facts = {"run": 0x01020304, "round": 300, "family": "srht", "d": 51000, "key": Key(2023).fold_in("round", 300)}
     cases = [
-        ("the agreed weight", 72.0, 72.0, 11, 0),
-        ("a weight of its own", 72.0, 1.0, 11, 0),
-        ("a weight of four bytes", 0.1, 1.0, 11, 0),
-        ("an extra number", 1.0, 1.0, 11, 1),
-        ("one byte below the wide check", 1.0, 1.0, 4095, 0),
-        ("a wide check", 1.0, 1.0, 4096, 0),
-        ("a wide check and a weight", 2.5, 1.0, 4096, 0),
+        ("the agreed weight", 72.0, 72.0, 11, 0, 0),
+        ("a weight of its own", 72.0, 1.0, 11, 0, 0),
+        ("a weight of four bytes", 0.1, 1.0, 11, 0, 0),
+        ("an extra number", 1.0, 1.0, 11, 0, 1),
+        ("a tiny number", 1.0, 1.0, 11, 1, 0),
+        ("one byte below the wide check", 1.0, 1.0, 4063, 0, 0),
+        ("a wide check", 1.0, 1.0, 4064, 0, 0),
+        ("a wide check and a weight", 2.5, 1.0, 4064, 0, 0),
     ]
     made = []
-    for name, weight, agreed, b, extra in cases:
-        header = Header(**facts, b=b, codec="int8", weight=weight, extra=extra)
-        payload = bytes(i * 37 & 0xFF for i in range(b + 2 * extra))
+    for name, weight, agreed, b, tiny, extra in cases:
+        header = Header(**facts, b=b, codec="int8", weight=weight, tiny=tiny, extra=extra)
+        payload = bytes(i * 37 & 0xFF for i in range(payload_size(header)))
         fields = {field: getattr(header, field) for field in Header.__slots__ if field != "key"}
         short, full = shorten(header, payload, agreed=agreed), pack(header, payload)
         fields["key"] = header.key.bits.hex()

@@ -1,4 +1,4 @@
-"""Short frames: four bytes around the payload, one encoding, and every disagreement noticed."""
+"""Short frames: two bytes around the payload, one encoding, and every disagreement noticed."""
 
 from __future__ import annotations
 
@@ -20,9 +20,14 @@ def message(header=HEADER, **options):
     return encode(values, header, rounding=Key(2), **options)
 
 
-def test_eight_bytes_beside_the_signs():
+@pytest.mark.parametrize(("codec", "beside"), [("sign1", 6), ("trellis1", 4)])
+def test_a_few_bytes_beside_the_bits(codec, beside):
+    frame = message(replace(HEADER, codec=codec), agreed=1.0)
+    assert len(frame) == 106 + beside == frame_size(replace(HEADER, codec=codec), agreed=1.0)
+
+
+def test_a_short_frame_holds_the_numbers_of_a_full_one():
     frame = message(agreed=1.0)
-    assert len(frame) == 106 + 8 == frame_size(HEADER, agreed=1.0)
     assert np.array_equal(decode(frame, HEADER, agreed=1.0)[1], decode(message(), HEADER)[1])
 
 
@@ -60,29 +65,37 @@ OTHERS = {
 @pytest.mark.parametrize("field", OTHERS)
 def test_a_fact_that_is_not_sent_is_checked(field):
     payload = bytes(open_short(message(agreed=1.0), HEADER)[1])
-    with pytest.raises(WireError, match="check:"):
+    with pytest.raises(WireError, match="payload length:" if field == "codec" else "check:"):
         open_short(shorten(HEADER, payload), replace(HEADER, **{field: OTHERS[field]}))
     with pytest.raises(WireError, match="check:"):
         open_short(shorten(HEADER, payload), HEADER, agreed=2.0)
 
 
 def test_there_is_one_encoding():
-    payload = b"\x01" * 10
+    payload = b"\x01" * 110
     explicit = shorten(replace(HEADER, weight=3.0), payload, agreed=1.0)
     with pytest.raises(WireError, match="weight: got 3, which is agreed"):
         open_short(explicit, HEADER, agreed=3.0)
-    for flag in (0x51, 0x52, 0x53, 0x40, 0x60, 0xDE):
-        with pytest.raises(WireError, match="flag:"):
-            open_short(bytes([flag]) + shorten(HEADER, payload)[1:], HEADER)
-    with pytest.raises(WireError, match="round: got one that ends in 45, expected 300, 44"):
-        open_short(b"\x50\x2d" + shorten(HEADER, payload)[2:], HEADER)
+    assert open_short(explicit, HEADER)[0].weight == 3
+    with pytest.raises(WireError, match="payload length: got 115 bytes, expected 110 and a weight of 0 to 4"):
+        open_short(shorten(HEADER, payload + bytes(5)), HEADER)
+    with pytest.raises(WireError, match="frame length: truncated, 1 bytes do not hold a check of 2"):
+        open_short(b"\x01", HEADER)
+
+
+@pytest.mark.parametrize("weight", [1.0, 3.0, 350.0, 0.1])
+@pytest.mark.parametrize("size", [0, 3, 4091, 4094, 4095, 4096, 4097])
+def test_an_opaque_payload_says_its_weight_by_the_check(weight, size):
+    header, payload = replace(HEADER, codec="opaque", weight=weight), bytes(i % 251 for i in range(size))
+    got, found = open_short(shorten(header, payload, agreed=1.0), header, agreed=1.0)
+    assert (got.weight, bytes(found)) == (header.weight, payload)
 
 
 def test_an_agreed_weight_is_not_sent_whatever_its_float32_is():
-    payload = bytes(11)
+    payload = bytes(848 + 8)
     header = replace(HEADER, codec="int8", weight=0.1)  # 0.1 is no float32
     frame = shorten(header, payload, agreed=0.1)
-    assert len(frame) == 4 + len(payload) == short_size(header, len(payload), agreed=0.1)
+    assert len(frame) == 2 + len(payload) == short_size(header, len(payload), agreed=0.1)
     assert open_short(frame, header, agreed=0.1)[0].weight == header.weight
 
 
@@ -91,10 +104,10 @@ def test_large_payloads_have_the_crc_32_of_their_full_frame():
     for size, check in ((WIDE_FROM - 1, 2), (WIDE_FROM, 4)):
         payload = bytes(range(256)) * (size // 256 + 1)
         frame = shorten(header, payload[:size])
-        assert len(frame) == 2 + check + size
+        assert len(frame) == check + size
         full = lengthen(frame, header)
         assert bytes(unpack(full, header)[1]) == payload[:size]
         if check == 4:
-            assert frame[2:6] == full[-4:]
-            with pytest.raises(WireError, match="flag: a payload of"):
-                open_short(b"\x50" + frame[1:], header)
+            assert frame[:4] == full[-4:]
+            with pytest.raises(WireError, match=r"frame length|check:"):
+                open_short(frame[:-1], header)

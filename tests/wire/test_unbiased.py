@@ -17,6 +17,7 @@ from desketch.wire.rotation import MIXED
 
 LIMIT = 0.02  # of |v|
 LOSSY = tuple(name for name in CODEC_TABLE if name != "f32")
+FEW = tuple(name for name in CODEC_TABLE if name.startswith("trellis"))
 
 
 def vectors(b):
@@ -41,13 +42,18 @@ def vectors(b):
 
 
 def bias(codec, v, *, n, kind="update"):
-    """|E decode - v|/|v| with its standard error, over n messages."""
+    """|E decode - v|/|v| with its standard error, over n messages of as many rounds as it takes.
+
+    A code with few rotations to choose from is unbiased over rounds, each of which has rotations of its own.
+    """
     b, halves, energy = len(v), [], 0.0
-    header = Header(run=1, round=1, family="srht", d=2 * b, b=b, key=Key(31), codec=codec, kind=kind)
+    at_once = min(500, CODEC_TABLE[codec].salts // 8) if codec in FEW else 500
     for half in range(2):
         total = np.zeros(b)
-        for start in range(0, n // 2, 500):
-            keys = [Key(7).fold_in(half, start + i) for i in range(min(500, n // 2 - start))]
+        for start in range(0, n // 2, at_once):
+            key = Key(31).fold_in(half, start) if codec in FEW else Key(31)
+            header = Header(run=1, round=1, family="srht", d=2 * b, b=b, key=key, codec=codec, kind=kind)
+            keys = [Key(7).fold_in(half, start + i) for i in range(min(at_once, n // 2 - start))]
             frames = encode_batch(np.repeat(v[None], len(keys), axis=0), header, rounding=keys)
             error = decode_batch(dict(enumerate(frames)), header).values.astype(np.float64) - v
             total, energy = total + error.sum(axis=0), energy + np.square(error).sum()

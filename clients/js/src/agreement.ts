@@ -1,5 +1,6 @@
 /** From a run's agreement to the replica it describes (session spec v2); what this client cannot do is refused. */
 
+import { CODECS } from "./codecs.ts";
 import { Refused } from "./errors.ts";
 import { Key } from "./key.ts";
 import { type Eta, ServerOptimizer } from "./optimizers.ts";
@@ -25,12 +26,20 @@ export function replicaOf(agreement: Agreement, run: number): Replica {
   if (!Number.isSafeInteger(seed)) throw new Refused("seed", "seed: this client reads whole numbers below 2^53");
   const d = shapes.reduce((sum, shape) => sum + shape.reduce((n, m) => n * m, 1), 0);
   const beta = agreement.beta ?? (client_momentum > 0 ? 0 : eta_global === "auto" ? 0.5 : 0.9);
-  const extra = Number(client_momentum > 0 && eta_global === "auto");
+  const tiny = Number(client_momentum > 0 && eta_global === "auto");
+  const { family, options, b, codec, codec_down: down } = wire;
+  const bits = (bitsOf(codec) + bitsOf(down)) / 2;
   return new Replica(
     new Float32Array(d),
-    { run, key: Key.fromSeed(seed), family: wire.family, options: wire.options, d, b: wire.b, down: wire.codec_down, extra },
+    { run, key: Key.fromSeed(seed), family, options, d, b, down, tiny, bits },
     new ServerOptimizer(optimizer, eta_global, beta),
   );
+}
+
+/** Bits a number of a codec, at most 1. */
+function bitsOf(codec: string): number {
+  if (CODECS[codec] === undefined) throw new Refused("codec", `codec: got ${codec}, this client has ${Object.keys(CODECS).join(", ")}`);
+  return Math.min(1, CODECS[codec].bits);
 }
 
 /** The network whose layers have these shapes: a matrix and a bias each. */

@@ -56,7 +56,7 @@ export class Client {
     this.loss = loss;
     this.trained = t;
     const header = { ...headerOf(replica.wire, t), kind: "update", codec: settings.up };
-    const extra = replica.wire.extra ? [this.alongLastStep(delta)] : [];
+    const extra = replica.wire.tiny ? [this.alongLastStep(delta)] : [];
     const sketch = replica.sketchAt(t).sketch(this.memory?.mean(t, delta) ?? delta);
     if (!short) return encode(sketch, header, weight, settings.random, extra);
     return encodeShort(sketch, header, weight, settings.knownWeight ? weight : 1, settings.random, extra);

@@ -7,8 +7,10 @@
 
 import { uint32 } from "./bytes.ts";
 import { Refused } from "./errors.ts";
+import { exponent, fromHalf, toHalf } from "./half.ts";
 import type { Key } from "./key.ts";
 import { Rotation } from "./rotation.ts";
+import { nearest, vectors } from "./trellis.ts";
 
 export type Random = () => number;
 
@@ -20,6 +22,8 @@ export interface Context {
 }
 
 export interface Codec {
+  /** Bits a number, without scales. */
+  readonly bits: number;
   /** Bytes of a payload of b numbers. */
   size(b: number): number;
   encode(values: Float32Array, context: Context, random: Random): Uint8Array;
@@ -30,6 +34,9 @@ const BLOCK = 256; // numbers that share a scale
 const SALTS = 2 ** 12;
 const LAST_FINITE = 0x7f800000 / SALTS - 1;
 const FLOAT32_MAX = (2 - 2 ** -23) * 2 ** 127;
+const TRELLIS_SALTS = 2 ** 6;
+const ROOTS = [0, 1, 2, 3].map((quarters) => Math.fround(2 ** (quarters / 4)));
+const LAST_QUARTER = 4 * (126 + 128) - 1; // the last below 2^128
 
 const word = new DataView(new ArrayBuffer(4));
 const floatOf = (bits: number): number => (word.setUint32(0, bits), word.getFloat32(0));
@@ -42,6 +49,7 @@ function refuse(field: "scale" | "payload", what: string): never {
 }
 
 const f32: Codec = {
+  bits: 32,
   size: (b) => 4 * b,
   encode(values) {
     const out = new Uint8Array(4 * values.length);
@@ -57,6 +65,7 @@ const f32: Codec = {
 };
 
 const f16: Codec = {
+  bits: 16,
   size: (b) => 1 + 2 * b,
   encode(values) {
     const max = largest(values);
@@ -79,43 +88,13 @@ const f16: Codec = {
   },
 };
 
-/** ⌊log₂ x⌋ of a positive float32. */
-function exponent(x: number): number {
-  let e = Math.floor(Math.log2(x));
-  while (2 ** e > x) e--;
-  while (2 ** (e + 1) <= x) e++;
-  return e;
-}
-
-export function fromHalf(bits: number): number {
-  const sign = bits & 0x8000 ? -1 : 1;
-  const e = (bits >>> 10) & 31;
-  const fraction = bits & 0x3ff;
-  if (e === 31) return fraction ? NaN : sign * Infinity;
-  return sign * (e ? (1024 + fraction) * 2 ** (e - 25) : fraction * 2 ** -24);
-}
-
-/** The nearest number of 16 bits, ties to even, of |x| < 65520. */
-export function toHalf(x: number): number {
-  const sign = x < 0 || Object.is(x, -0) ? 0x8000 : 0;
-  const magnitude = Math.abs(x);
-  const e = magnitude < 2 ** -14 ? -14 : exponent(magnitude);
-  const steps = roundEven(magnitude * 2 ** (10 - e)); // 1024 and more for normal numbers
-  return sign | (((e + 14) << 10) + steps);
-}
-
-function roundEven(x: number): number {
-  const floor = Math.floor(x);
-  const rest = x - floor;
-  return rest > 0.5 || (rest === 0.5 && floor % 2 === 1) ? floor + 1 : floor;
-}
-
 /** `int8` and `int4`: a bfloat16 scale for every 256 numbers, then the integers. */
 function integers(bits: 4 | 8): Codec {
   const top = 2 ** (bits - 1) - 1;
   const scaleBytes = (b: number): number => 2 * Math.ceil(b / BLOCK);
   const size = (b: number): number => scaleBytes(b) + Math.ceil((b * bits) / 8);
   return {
+    bits,
     size,
     encode(values, { b }, random) {
       const out = new Uint8Array(size(b));
@@ -166,11 +145,11 @@ function atRandom(x: number, random: Random): number {
 }
 
 const sign1: Codec = {
+  bits: 1,
   size: (b) => 4 + Math.ceil(b / 8),
   encode(values, { b, key, kind }, random) {
     const salt = Math.floor(random() * SALTS);
-    const rotated = new Rotation(b, key, kind, salt).apply(values);
-    if (!rotated.every(Number.isFinite)) throw new RangeError("numbers too large for sign1: their rotation leaves float32");
+    const rotated = turned(values, { b, key, kind }, salt);
     let squares = 0;
     let sum = 0;
     for (const v of rotated) {
@@ -186,14 +165,31 @@ const sign1: Codec = {
     const bits = viewOf(payload).getUint32(0, true);
     const scale = floatOf(bits);
     if (bits >>> 31 || !Number.isFinite(scale)) refuse("scale", "a scale that is negative or not finite");
-    if (b % 8 && payload[payload.length - 1] >> (b % 8)) refuse("payload", "padding that is not zero");
+    refusePadding(payload, b);
     const signs = Float32Array.from({ length: b }, (_, i) => 1 - 2 * ((payload[4 + (i >> 3)] >> (i & 7)) & 1));
-    const out = new Rotation(b, key, kind, bits % SALTS).transpose(signs);
-    for (let i = 0; i < b; i++) out[i] *= scale;
-    if (!out.every(Number.isFinite)) refuse("scale", "a scale that takes a number out of float32");
-    return out;
+    return turnedBack(signs, { b, key, kind }, bits % SALTS, scale);
   },
 };
+
+/** Q v. */
+function turned(values: Float32Array, { b, key, kind }: Context, salt: number): Float32Array {
+  const out = new Rotation(b, key, kind, salt).apply(values);
+  if (!out.every(Number.isFinite)) throw new RangeError("numbers too large for this codec: their rotation leaves float32");
+  return out;
+}
+
+/** Qᵀ c times the scale. */
+function turnedBack(codes: Float32Array, { b, key, kind }: Context, salt: number, scale: number): Float32Array {
+  const out = new Rotation(b, key, kind, salt).transpose(codes);
+  for (let i = 0; i < b; i++) out[i] *= scale;
+  if (!out.every(Number.isFinite)) refuse("scale", "a scale that takes a number out of float32");
+  return out;
+}
+
+/** Refuse a payload with a one behind its last bits. */
+function refusePadding(payload: Uint8Array, bits: number): void {
+  if (bits % 8 && payload[payload.length - 1] >> (bits % 8)) refuse("payload", "padding that is not zero");
+}
 
 /** Of the finite float32 numbers whose 12 lowest bits are the salt the one whose bits are nearest to those of x > 0. */
 function salted(x: number, salt: number): number {
@@ -201,5 +197,60 @@ function salted(x: number, salt: number): number {
   return Math.min(steps, LAST_FINITE) * SALTS + salt;
 }
 
+/** `trellis1` to `trellis3`: a salt of 6 bits and a scale of 10, then a bit for every `per` numbers. */
+function trellis(per: number): Codec {
+  const count = (b: number): number => Math.ceil(b / per);
+  const size = (b: number): number => 2 + Math.ceil(count(b) / 8);
+  return {
+    bits: 1 / per,
+    size,
+    encode(values, context, random) {
+      const salt = Math.floor(random() * TRELLIS_SALTS);
+      const rotated = turned(values, context, salt);
+      const bits = nearest(rotated, per);
+      const code = quarters(scaleOnto(rotated, vectors(bits, context.b, per)), random);
+      const out = new Uint8Array(size(context.b));
+      if (code === 0) return out; // nothing, or too little for a scale
+      viewOf(out).setUint16(0, code * TRELLIS_SALTS + salt, true);
+      out.set(bits, 2);
+      return out;
+    },
+    decode(payload, context) {
+      const head = viewOf(payload).getUint16(0, true);
+      const code = Math.floor(head / TRELLIS_SALTS);
+      if (code > LAST_QUARTER) refuse("scale", "a scale that is not finite");
+      refusePadding(payload, count(context.b));
+      return turnedBack(vectors(payload.subarray(2), context.b, per), context, head % TRELLIS_SALTS, quarterScale(code));
+    },
+  };
+}
+
+/** |s|²/⟨s, c⟩, which makes c unbiased; 0 where c does not point along s. */
+function scaleOnto(s: Float32Array, c: Float32Array): number {
+  let squares = 0;
+  let along = 0;
+  s.forEach((v, i) => {
+    squares += v * v;
+    along += v * c[i];
+  });
+  return along > 0 ? squares / along : 0;
+}
+
+/** The scale of a code: nothing, then quarters of an octave from 2^-126 on. */
+function quarterScale(code: number): number {
+  return code === 0 ? 0 : ROOTS[code % 4] * 2 ** (Math.floor(code / 4) - 126);
+}
+
+/** The code of the scale below or above x >= 0, at random with the mean x. */
+function quarters(x: number, random: Random): number {
+  let below = Math.max(0, Math.min(LAST_QUARTER - 1, Math.floor(4 * (Math.log2(x) + 126))));
+  while (below > 0 && quarterScale(below) > x) below--; // the logarithm is rounded, and so are the roots
+  while (below < LAST_QUARTER - 1 && quarterScale(below + 1) <= x) below++;
+  const [low, high] = [quarterScale(below), quarterScale(below + 1)];
+  return random() < (x - low) / (high - low) ? below + 1 : below;
+}
+
 /** Codecs by name; a frame's codec `opaque` has none. */
-export const CODECS: Record<string, Codec> = { f32, f16, int8: integers(8), int4: integers(4), sign1 };
+export const CODECS: Record<string, Codec> = {
+  f32, f16, int8: integers(8), int4: integers(4), sign1, trellis1: trellis(1), trellis2: trellis(2), trellis3: trellis(3),
+};

@@ -1,15 +1,17 @@
 /** Frames: one message as bytes, in its full form (frame spec v2). */
 
 import { concat, crc32, Reader, uint32, varint } from "./bytes.ts";
-import { type Codec, CODECS, fromHalf, type Random, toHalf } from "./codecs.ts";
+import { type Codec, CODECS, type Random } from "./codecs.ts";
 import { Refused } from "./errors.ts";
+import { fromHalf, fromTiny, heldHalf, toTiny } from "./half.ts";
 import type { Key } from "./key.ts";
 import { sha256 } from "./sha256.ts";
 
-export const MAGIC = 0xde;
+const MAGIC = 0xde;
 const VERSION = 2;
-const LARGEST_HALF = 65504;
-const CODEC_CODES: Record<string, number> = { f32: 0, f16: 1, int8: 2, int4: 3, sign1: 4, opaque: 15 };
+const CODEC_CODES: Record<string, number> = {
+  f32: 0, f16: 1, int8: 2, int4: 3, sign1: 4, trellis1: 5, trellis2: 6, trellis3: 7, opaque: 15,
+};
 const FAMILY_CODES: Record<string, number> = {
   none: 0, gaussian: 1, srht: 2, ams: 3, countsketch: 4, sparse1: 5, sparse2: 6, uniform: 7,
 };
@@ -31,13 +33,16 @@ export interface Header {
 /** What a receiver expects: everything but the weight, and the key itself. */
 export type Expected = Omit<Header, "weight" | "fingerprint"> & {
   key: Key;
-  /** How many extra numbers follow the codec's; none if undefined. */
+  /** How many numbers of one byte follow the codec's; none if undefined. */
+  tiny?: number;
+  /** How many of two bytes follow those; none if undefined. */
   extra?: number;
 };
 
 /** What a frame carries beside its weight. */
 export interface Numbers {
   values: Float32Array;
+  /** The tiny ones first. */
   extra: number[];
 }
 
@@ -124,17 +129,18 @@ export function encode(values: Float32Array, expected: Expected, weight: number,
   return pack(expected, weight, payloadOf({ values, extra }, expected, random));
 }
 
-/** The codec's bytes, then the extra numbers as float16. */
+/** The codec's bytes, then the extra numbers: the tiny ones, and float16. */
 export function payloadOf({ values, extra }: Numbers, expected: Expected, random: Random): Uint8Array {
   if (values.length !== expected.b) throw new RangeError(`${values.length} numbers for b = ${expected.b}`);
-  if (extra.length !== (expected.extra ?? 0)) throw new RangeError(`${extra.length} extra numbers, ${expected.extra ?? 0} are agreed`);
+  const { tiny = 0, extra: halves = 0 } = expected;
+  if (extra.length !== tiny + halves) throw new RangeError(`${extra.length} extra numbers, ${tiny + halves} are agreed`);
   if (!values.every(Number.isFinite) || !extra.every(Number.isFinite)) throw new RangeError("numbers that are not finite are never sent");
-  const halves = extra.map((x) => toHalf(Math.min(Math.max(x, -LARGEST_HALF), LARGEST_HALF)));
-  return concat(codecOf(expected).encode(values, expected, random), halves.flatMap((half) => [half & 255, half >> 8]));
+  const beside = extra.flatMap((x, i) => (i < tiny ? [toTiny(x)] : [heldHalf(x) & 255, heldHalf(x) >> 8]));
+  return concat(codecOf(expected).encode(values, expected, random), beside);
 }
 
 export function payloadSize(expected: Expected): number {
-  return codecOf(expected).size(expected.b) + 2 * (expected.extra ?? 0);
+  return codecOf(expected).size(expected.b) + (expected.tiny ?? 0) + 2 * (expected.extra ?? 0);
 }
 
 /** The numbers of a payload of the right size. */
@@ -142,9 +148,14 @@ export function readPayload(payload: Uint8Array, expected: Expected): Numbers {
   const codec = codecOf(expected);
   const size = codec.size(expected.b);
   const values = codec.decode(payload.subarray(0, size), expected);
-  const extra = Array.from({ length: expected.extra ?? 0 }, (_, i) => fromHalf(payload[size + 2 * i] | (payload[size + 2 * i + 1] << 8)));
-  if (!extra.every(Number.isFinite)) throw new Refused("extra", "extra: a number beside the payload is not finite");
-  return { values, extra };
+  return { values, extra: readBeside(payload.subarray(size), expected) };
+}
+
+function readBeside(bytes: Uint8Array, { tiny = 0, extra = 0 }: Expected): number[] {
+  const halves = Array.from({ length: extra }, (_, i) => fromHalf(bytes[tiny + 2 * i] | (bytes[tiny + 2 * i + 1] << 8)));
+  const numbers = [...Array.from(bytes.subarray(0, tiny), fromTiny), ...halves];
+  if (!numbers.every(Number.isFinite)) throw new Refused("extra", "extra: a number beside the payload is not finite");
+  return numbers;
 }
 
 function codecOf({ codec }: Expected): Codec {

@@ -6,11 +6,12 @@
 
 export type Eta = number | "auto";
 
-/** u = Rᵀ y, the norm of y, and b; `along` is the extra number of a message where clients send running means. */
+/** u = Rᵀ y, the norm of y, b, and the bits a number; `along` is the extra number of a message where clients send running means. */
 export interface Update {
   u: Float32Array;
   norm: number;
   b: number;
+  bits: number;
   along?: number;
 }
 
@@ -19,7 +20,7 @@ const BETA2 = 0.99;
 const TAU = 1e-3;
 const LEAST_FLOOR = 1e-30;
 const KAPPA = 0.25;
-/** How far below 0 rho is held where clients tell it of their raw updates. */
+/** How far below 0 rho is held, with one bit a number, where clients tell it of their raw updates. */
 const PAST = 0.2;
 const LONGEST_START = 16;
 const REACH = 0.25;
@@ -80,13 +81,13 @@ class AutoStep {
     this.bound = REACH * length || Infinity;
   }
 
-  private learn({ u, norm: y, b, along }: Update, s: Float32Array): void {
+  private learn({ u, norm: y, b, bits, along }: Update, s: Float32Array): void {
     if (y === 0) return;
     const d = u.length;
     const length = norm(s);
     let rho = length === 0 ? 0 : (sqrt(d / b) * dot(u, s)) / (y * length);
     let [g, past] = [1 / (1 + d / b ** 2), 0];
-    if (along !== undefined) [rho, g, past] = [along / y, 1, PAST];
+    if (along !== undefined) [rho, g, past] = [along / y, 1, PAST * bits];
     this.eta = round16(this.eta * Math.exp(KAPPA * g * (Math.min(Math.max(rho, -2), 1) + past)));
   }
 }

@@ -2,11 +2,11 @@
 
 import { CODECS } from "./codecs.ts";
 import { Refused } from "./errors.ts";
-import { decode, type Expected, MAGIC } from "./frame.ts";
+import { decode, type Expected } from "./frame.ts";
 import type { Key } from "./key.ts";
 import { norm, ServerOptimizer } from "./optimizers.ts";
 import { sha256 } from "./sha256.ts";
-import { decodeShort } from "./short.ts";
+import { decodeShort, isShort } from "./short.ts";
 import { draw, type FamilyOptions, type Sketch } from "./sketch.ts";
 
 const LARGEST_KEPT = 1e30;
@@ -21,13 +21,15 @@ export interface Wire {
   b: number;
   /** Codec of broadcasts. */
   down: string;
-  /** Extra numbers of every message: 1 where clients send running means to an automatic step. */
-  extra?: number;
+  /** Tiny numbers of every message: 1 where clients send running means to an automatic step. */
+  tiny?: number;
+  /** Bits a number, in the mean of both ways, at most 1; 1 if undefined. */
+  bits?: number;
 }
 
 /** What a broadcast of round t must say. */
-export function headerOf({ run, family, d, b, key, down, extra = 0 }: Wire, t: number): Expected {
-  return { run, round: t, family, d, b, codec: down, kind: "broadcast", key: key.foldIn("round", t), extra };
+export function headerOf({ run, family, d, b, key, down, tiny = 0 }: Wire, t: number): Expected {
+  return { run, round: t, family, d, b, codec: down, kind: "broadcast", key: key.foldIn("round", t), tiny };
 }
 
 export class Replica {
@@ -55,11 +57,11 @@ export class Replica {
     }
     if (broadcast !== undefined) {
       const expected = headerOf(this.wire, t);
-      const full = broadcast[0] === MAGIC;
-      const { values, extra } = full ? decode(broadcast, expected) : decodeShort(broadcast, expected, 1);
+      const short = isShort(broadcast, expected);
+      const { values, extra } = short ? decodeShort(broadcast, expected, 1) : decode(broadcast, expected);
       const u = this.sketchAt(t).desketch(values);
       const along = extra.length > 0 ? { along: extra[0] } : {};
-      this.optimizer.apply(this.w, { u, norm: norm(values), b: this.wire.b, ...along });
+      this.optimizer.apply(this.w, { u, norm: norm(values), b: this.wire.b, bits: this.wire.bits ?? 1, ...along });
       this.checkNumbers(t);
     }
     this.version = t;

@@ -1,4 +1,4 @@
-/** Q = B D₄ P₃ B D₃ P₂ B D₂ P₁ B D₁, the rotation under `sign1` (frame spec v2, "The rotation Q"). */
+/** Q = B D₄ P₃ B D₃ P₂ B D₂ P₁ B D₁, the rotation under `sign1` and the trellis codes (frame spec v2, "The rotation Q"). */
 
 import type { Key } from "./key.ts";
 

@@ -5,9 +5,8 @@ import { type Random } from "./codecs.ts";
 import { Refused } from "./errors.ts";
 import { type Expected, head, type Numbers, payloadOf, payloadSize, readPayload, readWeight, weightBytes } from "./frame.ts";
 
-const FLAG = 0x50;
-const LONG_CHECK = 8;
-const WEIGHT = 4;
+const LONGEST_CHECK = 4;
+const LONGEST_WEIGHT = 4;
 const LONG_FROM = 4096; // bytes of payload from which the check has four bytes
 
 /** A short frame of these numbers; the weight travels only if it is not the agreed one. */
@@ -20,38 +19,31 @@ export function encodeShort(
 /** A short frame of this payload. */
 export function packShort(expected: Expected, weight: number, agreed: number, payload: Uint8Array): Uint8Array {
   const weighed = Math.fround(weight) === Math.fround(agreed) ? [] : weightBytes(weight);
-  const long = payload.length >= LONG_FROM ? LONG_CHECK : 0;
-  const flag = FLAG | long | (weighed.length > 0 ? WEIGHT | (weighed.length - 1) : 0);
-  return concat([flag, expected.round % 256, ...check(expected, weight, payload)], weighed, payload);
+  return concat(check(expected, weight, payload), weighed, payload);
+}
+
+/** Whether these bytes are rather a short frame than a full one: a full one has 20 bytes more than its payload, or more. */
+export function isShort(bytes: Uint8Array, expected: Expected): boolean {
+  return bytes.length <= payloadSize(expected) + LONGEST_CHECK + LONGEST_WEIGHT;
 }
 
 /** The numbers and the weight of a short frame that must be what is expected. */
 export function decodeShort(bytes: Uint8Array, expected: Expected, agreed: number): { weight: number } & Numbers {
-  if (bytes.length < 2) throw new Refused("frame length", `frame length: ${bytes.length} bytes do not hold a frame`);
-  const flag = bytes[0];
-  const sent = (flag & WEIGHT) !== 0;
-  if (flag >> 4 !== FLAG >> 4 || (!sent && flag & 3)) throw new Refused("flag", `flag: got ${flag}; this is no short frame`);
-  if (bytes[1] !== expected.round % 256) {
-    throw new Refused("round", `round: got one that ends in ${bytes[1]}, expected ${expected.round}`);
-  }
-  const long = (flag & LONG_CHECK) !== 0;
-  const at = long ? 6 : 4;
-  const length = sent ? (flag & 3) + 1 : 0;
-  if (bytes.length < at + length) throw cutShort(sent ? "weight" : "frame length");
-  const weight = sent ? readWeight(bytes.subarray(at, at + length)) : agreed;
-  const payload = bytes.subarray(at + length);
   const size = payloadSize(expected);
-  if (payload.length !== size) throw new Refused("payload length", `payload length: got ${payload.length} bytes, expected ${size}`);
-  if (long !== payload.length >= LONG_FROM) throw new Refused("flag", "flag: a check of another size");
-  if (sent && weight === Math.fround(agreed)) throw new Refused("weight", "weight: sent though it is the agreed one");
-  const right = check(expected, weight, payload);
-  if (right.some((byte, i) => bytes[2 + i] !== byte)) {
+  const at = size >= LONG_FROM ? LONGEST_CHECK : 2;
+  if (bytes.length < at) throw new Refused("frame length", `frame length: ${bytes.length} bytes do not hold a check of ${at}`);
+  const own = bytes.length - at - size; // what is neither check nor payload is a weight
+  if (own < 0 || own > LONGEST_WEIGHT) {
+    throw new Refused("payload length", `payload length: got ${bytes.length - at} bytes, expected ${size} and a weight of 0 to 4`);
+  }
+  const weight = own > 0 ? readWeight(bytes.subarray(at, at + own)) : Math.fround(agreed);
+  if (own > 0 && weight === Math.fround(agreed)) throw new Refused("weight", "weight: sent though it is the agreed one");
+  const payload = bytes.subarray(at + own);
+  if (check(expected, weight, payload).some((byte, i) => bytes[i] !== byte)) {
     throw new Refused("check", "check: damaged on the way, or of another run, key, round, d, b, codec, kind or weight");
   }
   return { weight, ...readPayload(payload, expected) };
 }
-
-const cutShort = (field: string): Refused => new Refused(field, `${field}: cut short`);
 
 /** The check of the full frame that would say the same. */
 function check(expected: Expected, weight: number, payload: Uint8Array): number[] {

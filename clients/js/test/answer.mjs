@@ -1,8 +1,8 @@
 /** Answer questions, one JSON object a line, from standard input: what tests/clients asks to compare this client with Python. */
 import { createInterface } from "node:readline";
 
-import { decode, decodeShort, draw, Key, localUpdate, networkOf, Refused } from "../desketch.mjs";
-import { bytes, floats, hex } from "./vectors.mjs";
+import { decode, decodeShort, draw, encode, encodeShort, Key, localUpdate, networkOf, Refused } from "../desketch.mjs";
+import { bytes, drawsOf, floats, hex } from "./vectors.mjs";
 
 const unsigned = (values) => hex(values.map((v) => v + 0)); // the sign of a zero is not specified
 
@@ -16,6 +16,14 @@ const ANSWERS = {
       if (error instanceof Refused) return { refused: error.field };
       throw error;
     }
+  },
+
+  /** `rounding` is the key that Python's encoder rounds by. */
+  encode({ header, values, weight, agreed, rounding, extra }) {
+    const expected = { ...header, key: Key.fromHex(header.key) };
+    const random = drawsOf(header.codec, bytes(rounding));
+    if (agreed === null) return { frame: hex(encode(floats(values), expected, weight, random, extra)) };
+    return { frame: hex(encodeShort(floats(values), expected, weight, agreed, random, extra)) };
   },
 
   train({ model, inputs, classes, w, x, y, work }) {

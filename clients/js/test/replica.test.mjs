@@ -2,13 +2,13 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 
-import { encode, headerOf, Key, Refused, Replica, round16, ServerOptimizer } from "../desketch.mjs";
+import { CODECS, encode, encodeShort, headerOf, Key, Refused, Replica, round16, ServerOptimizer } from "../desketch.mjs";
 import { bytes, floats, hex, read } from "./vectors.mjs";
 
 const CASES = read("replica");
 
 const replicaOf = ({ server_optimizer, eta_global, beta, w0, key, codec, ...wire }) =>
-  new Replica(floats(w0), { ...wire, down: codec, key: Key.fromHex(key) }, new ServerOptimizer(server_optimizer, eta_global, beta));
+  new Replica(floats(w0), { ...wire, down: codec, bits: Math.min(1, CODECS[codec].bits), key: Key.fromHex(key) }, new ServerOptimizer(server_optimizer, eta_global, beta));
 
 /** A number as C writes it in %a. */
 function fromHexFloat(text) {
@@ -18,7 +18,7 @@ function fromHexFloat(text) {
 
 describe("a replica holds the same bits after every round", () => {
   for (const given of CASES) {
-    it(`${given.server_optimizer}, eta ${given.eta_global}, ${given.family}, ${given.codec}, ${given.extra} extra`, () => {
+    it(`${given.server_optimizer}, eta ${given.eta_global}, ${given.family}, ${given.codec}, ${given.tiny} tiny`, () => {
       const replica = replicaOf(given);
       given.rounds.forEach(({ broadcast, w, eta, digest }, i) => {
         replica.apply(i + 1, broadcast === null ? undefined : bytes(broadcast));
@@ -47,10 +47,24 @@ it("a frame of another round, run or key leaves the replica as it was", () => {
   assert.equal(replica.digest(), CASES[6].rounds[0].digest);
 });
 
+it("a short frame is told from a full one whatever its first byte is", () => {
+  const given = { ...CASES[6], codec: "f32" };
+  const first = new Set();
+  for (let i = 0; first.size < 256; i++) {
+    const [short, full] = [replicaOf(given), replicaOf(given)];
+    const values = new Float32Array(20).fill(i);
+    const frame = encodeShort(values, headerOf(short.wire, 1), 1, 1, Math.random);
+    first.add(frame[0]);
+    short.apply(1, frame);
+    full.apply(1, encode(values, headerOf(full.wire, 1), 1, Math.random));
+    assert.equal(short.digest(), full.digest());
+  }
+});
+
 it("a broadcast that takes w out of range breaks the replica for good", () => {
   for (const given of CASES.filter(({ codec, eta_global }) => codec === "f32" || eta_global === "auto")) {
     const replica = replicaOf({ ...given, codec: "f32", eta_global: 1e6, server_optimizer: "sgd" });
-    const huge = encode(new Float32Array(20).fill(1e32), headerOf(replica.wire, 1), 1, Math.random, given.extra ? [0] : []);
+    const huge = encode(new Float32Array(20).fill(1e32), headerOf(replica.wire, 1), 1, Math.random, given.tiny ? [0] : []);
     assert.throws(() => replica.apply(1, huge), (error) => error instanceof Refused && error.field === "replica");
     assert.equal(replica.version, 0);
     assert.throws(() => replica.apply(1, bytes(given.rounds[0].broadcast)), /beyond/);

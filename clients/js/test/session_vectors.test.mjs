@@ -3,22 +3,25 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 
 import { Client, decode, decodeShort, encodeShort, Key, open, packShort, Refused, replicaOf, Session } from "../desketch.mjs";
-import { bytes, floats, hex, read } from "./vectors.mjs";
+import { bytes, drawsOf, floats, hex, read } from "./vectors.mjs";
 
 const VECTORS = read("session");
 const SAID = [...VECTORS.rounds.map(({ messages }) => messages), VECTORS.last];
-const SIGN1 = 4 + Math.ceil(JSON.parse(VECTORS.agreement).wire.b / 8); // bytes of an update's payload
 
-/** A client that gives the updates of the vectors, with the salts of the recorded replies. */
-function sessionOf(number, salts) {
+/** A client that gives the updates of the vectors, with the rounding keys of Python's clients. */
+function sessionOf(number) {
   const { token, weight, makes_w0 } = VECTORS.clients[number];
   const join = (agreement, run) => {
     const replica = replicaOf(agreement, run);
     if (makes_w0) replica.w.set(floats(VECTORS.w0));
-    const update = (_, t) => ({ delta: floats(VECTORS.updates[number][t - 1]), weight, loss: 0 });
+    const { codec } = agreement.wire;
+    let draws;
+    const update = (_, t) => {
+      draws = drawsOf(codec, replica.wire.key.foldIn("rounding", number, t).bits);
+      return { delta: floats(VECTORS.updates[number][t - 1]), weight, loss: 0 };
+    };
     const participant = { d: replica.wire.d, update };
-    const random = () => salts[replica.version] / 4096;
-    return { client: new Client(replica, { participant, up: agreement.wire.codec, knownWeight: agreement.known_weights, random }), unborn: !makes_w0 };
+    return { client: new Client(replica, { participant, up: codec, knownWeight: agreement.known_weights, random: () => draws() }), unborn: !makes_w0 };
   };
   return new Session({ client: number, token: bytes(token), join, now: () => 0 });
 }
@@ -27,9 +30,7 @@ describe("a client answers the orders of the vectors byte for byte", () => {
   for (const number of [0, 1]) {
     it(`client ${number}`, () => {
       const mine = SAID.map((messages) => messages.filter(({ client }) => client === number));
-      const trained = mine.map((messages) => bytes(messages.at(-1)?.reply ?? "").slice(-SIGN1));
-      const salts = trained.map((payload) => (payload[0] | (payload[1] << 8)) % 4096);
-      const session = sessionOf(number, salts);
+      const session = sessionOf(number);
       mine.forEach((messages, i) => {
         for (const { order, reply } of messages) assert.equal(hex(session.answer(bytes(order))), reply, `round ${i + 1}`);
         const { digest } = VECTORS.rounds[i - 1] ?? {};
@@ -43,7 +44,7 @@ describe("a client answers the orders of the vectors byte for byte", () => {
 
 it("the same order again gets the same bytes, and a server that starts over is followed", () => {
   const [first] = SAID[0];
-  const session = sessionOf(0, [1, 2, 3, 4, 5]);
+  const session = sessionOf(0);
   const reply = hex(session.answer(bytes(first.order)));
   assert.equal(hex(session.answer(bytes(first.order))), reply);
   session.client.replica.version = 7;

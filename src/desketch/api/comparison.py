@@ -58,25 +58,27 @@ def compare_methods(
     store: TrialStore,
     untuned: Sequence[str] = (),
     sooner: bool = False,
+    alone: int | None = None,
     progress: Progress = lambda *_: None,
 ) -> list[Result]:
     """Tune and measure each method; those in ``untuned`` keep their defaults.
 
     With ``sooner`` a method is tuned to the fewest bytes with which it holds the target sooner than clients alone do;
-    where those never hold it, to the fewest bytes.
+    where those never hold it, to the fewest bytes.  ``alone`` is the round in which they do, where it is known already.
     """
     if sooner and untuned:
         raise ConfigError(
             f"sooner chooses among settings and {', '.join(untuned)} shall keep the default; leave out one of the two"
         )
     results = []
-    alone = tune(problem, METHODS["alone"], limits=limits, store=store, progress=progress).rounds if sooner else None
+    if sooner and alone is None:
+        alone = tune(problem, METHODS["alone"], limits=limits, store=store, progress=progress).rounds
     for place, method in enumerate(methods, start=1):
         tell = _numbered(progress, f"{place}/{len(methods)} ")
         if method.name in untuned:
             choice = Choice(method.untuned, method.average, 0)
         else:
-            bound = None if method.channel is None else alone
+            bound = None if method.channel is None or not sooner else alone
             choice = tune(problem, method, limits=limits, store=store, sooner_than=bound, progress=tell)
         results.append(
             measure(problem, method, choice, seeds=range(1, seeds + 1), limits=limits, store=store, progress=tell)

@@ -151,6 +151,7 @@ def _desketch(wiring: Wiring, setting: Setting) -> Channel:
         key=wiring.key,
         run=wiring.run,
         codec=setting["codec"],
+        codec_down=setting.get("codec_down"),
         along=wiring.client_momentum > 0 and setting["eta_global"] == "auto",
         agreed=wiring.agreed,
     )
@@ -168,7 +169,9 @@ def _count(wiring: Wiring, share: float) -> int:
 
 _SGD = {"optimizer": ("sgd",), "eta_global": (1.0,)}
 _MOMENTUM = _grid(eta_local=(0.1, 0.2), optimizer=("momentum",), eta_global=(10.0, 3.0))
-_SKETCH = {"codec": ("sign1",), "optimizer": ("momentum",), "eta_global": ("auto",), "client_momentum": (0.8,)}
+_AUTO = {"optimizer": ("momentum",), "eta_global": ("auto",), "client_momentum": (0.8,)}
+_HALF_BIT_UP = {"codec": ("trellis2",), "codec_down": ("trellis1",), **_AUTO}
+_THIRD_BIT_UP = {"codec": ("trellis3",), "codec_down": ("trellis2",), **_AUTO}
 _ALL = (
     Method("alone", "each client by itself: nothing is sent", None, _grid(eta_local=(0.1, 0.2, 0.4, 0.05))),
     Method("fedavg", "every parameter in f32 (McMahan et al., 2017)", _dense("f32"),
@@ -199,8 +202,10 @@ _ALL = (
     Method("decomfl", "differences of the loss along public directions, scalars only (Li et al., 2025)", _decomfl,
            _grid(directions=(10,), eta_local=(0.1, 0.03, 0.01), **_SGD)
            + _grid(directions=(40,), eta_local=(0.1,), **_SGD), recruit=zeroth_order_clients),
-    Method("desketch", "SRHT sketch, one bit, automatic step, client momentum (this project)", _desketch,
-           _grid(b=(212,), eta_local=(0.2, 0.1, 0.05), **_SKETCH) + _grid(b=(424,), eta_local=(0.1,), **_SKETCH),
+    Method("desketch", "SRHT sketch, a bit or less a number, automatic step, client momentum (this project)", _desketch,
+           _grid(b=(320,), eta_local=(0.05,), **_THIRD_BIT_UP)
+           + _grid(b=(256,), eta_local=(0.1, 0.2), **_HALF_BIT_UP)
+           + _grid(b=(424,), eta_local=(0.1,), **_HALF_BIT_UP),
            default=_one(b=4096, codec="sign1", eta_local=0.1, optimizer="momentum", eta_global="auto",
                         client_momentum="auto"), average=10),
 )  # fmt: skip

@@ -46,7 +46,7 @@ def audit(
     noise_std: float = typer.Option(0.0, help="Std of the noise of the privacy mechanism, per number."),
     noise_at: str = typer.Option("gradient", help="Where it is added: gradient (before the sketch) or sketch."),
     clip: float | None = typer.Option(None, help="Per-example clipping norm."),
-    codec: str = typer.Option("f32", help="f32, f16, int8, int4 or sign1."),
+    codec: str = typer.Option("f32", help="f32, f16, int8, int4, sign1 or trellis1 to trellis3."),
     batch: int = typer.Option(1, help="Private examples of a client."),
     clients: int = typer.Option(1, help="Clients averaged before the attacker sees the sum."),
     local_steps: int = typer.Option(1, help="Local steps K."),

@@ -68,7 +68,9 @@ def plan_command(
     step_time: str = typer.Option("0", help="One local step, e.g. 20ms."),
     participation: float = typer.Option(1.0, help="Share of the clients heard in a round."),
     local_steps: int | None = typer.Option(None, help="K, when it is not to be chosen."),
-    codec: str | None = typer.Option(None, help="f32, f16, int8, int4 or sign1, when it is not to be chosen."),
+    codec: str | None = typer.Option(
+        None, help="f32, f16, int8, int4, sign1 or trellis1 to trellis3, when it is not to be chosen."
+    ),
     objective: str = typer.Option("time", help="What to save: bits, time or rounds."),
     json_to: str | None = typer.Option(None, "--json", help="Write one JSON document to a file, or to stdout with -."),
 ) -> None:

@@ -43,7 +43,7 @@ def train(
     family: str | None = _wire(None, help="Sketch family."),
     compression: float | None = _wire(None, help="d / b."),
     b: int | None = _wire(None, "--b", help="Sketch size; overrides the compression."),
-    codec: str | None = _wire(None, help="f32, f16, int8, int4 or sign1, both ways."),
+    codec: str | None = _wire(None, help="f32, f16, int8, int4, sign1 or trellis1 to trellis3, both ways."),
     codec_down: str | None = _wire(None, help="Another codec for the broadcast."),
     server_optimizer: str | None = _server(None, help="sgd, momentum, nesterov, adam or amsgrad."),
     eta_global: str | None = _server(None, help="Server step size: auto or a number."),

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from desketch.errors import SketchError
 
-_CALLED = ("Plan", "crc16", "decode", "isas", "long_result", "rotate", "variable")
+_CALLED = ("Plan", "crc16", "decode", "isas", "long_result", "rotate", "search", "variable")
 _STALE = "the extension was built from an older source; install desketch again"
 
 
@@ -55,6 +55,7 @@ __all__ = [
     "plan",
     "rotate",
     "thread_limit",
+    "trellis",
     "wanted",
     "workers",
 ]
@@ -135,6 +136,13 @@ def decode_signs(
     start = payloads.shape[1] - -(-b // 8)
     _kernels.decode(key, isa(), salts, scales, payloads, start, out, workers(out.size, thread_limit()))
     return out
+
+
+def trellis(goals: npt.NDArray[np.int32], table: npt.NDArray[np.int8]) -> npt.NDArray[np.uint8]:
+    """Packed bits of the vectors of the trellis code nearest to the rows of ``goals (n, T, V)``."""
+    bits = np.zeros((len(goals), -(-goals.shape[1] // 8)), dtype=np.uint8)
+    _kernels.search(isa(), goals, table, bits, workers(64 * goals.size, thread_limit()))
+    return bits
 
 
 def add_rows(total: npt.NDArray[np.float64], rows: npt.NDArray[np.float32], factors: npt.NDArray[np.float64]) -> None:

@@ -14,12 +14,12 @@ Where clients send running means (`desketch.fed.client_momentum`), y lags behind
 every step that the mean already holds.  Clients then send <Δ_c, s_t> of the raw update as one more number, and
 
     learn   rho = sqrt(d/b) mean_c <Δ_c, s_t> / (|y_{t+1}| |s_t|),
-            eta_{t+1} = eta_t exp(kappa (clip(rho, -2, 1) + past)),  past = 0.2.
+            eta_{t+1} = eta_t exp(kappa (clip(rho, -2, 1) + past)),  past = 0.2 times the bits a number, at most 1.
 
 There is no noise of de-sketching in this rho, so it can be held at another value than 0, where s_t ended at the minimum
 along itself.  Steps that do are the best for the next loss and too short for the run: among noise they shrink with the
 signal (Wu, Ren, Liao, Grosse, "Understanding short-horizon bias in stochastic meta-optimization", ICLR 2018).  So this
-rule aims past the minimum; docs/training.md says what that gains.
+rule aims past the minimum, less far where a code of fewer bits leaves more noise (docs/training.md).
 
 Norms and products are taken in float64 and eta is rounded to 16 significant bits, so that replicas on machines which
 sum in another order still agree on every bit of w.
@@ -48,7 +48,7 @@ class AutoStep:
     kappa = 0.25
     longest_start = 16.0
     reach = 0.25  # c / |w0|
-    past = 0.2  # how far below 0 rho is held where clients tell it of their raw updates
+    past = 0.2  # how far below 0 rho is held, with one bit a number, where clients tell it of their raw updates
 
     def __init__(self) -> None:
         self.eta = 0.0
@@ -77,7 +77,7 @@ class AutoStep:
             return
         d, b = update.vector.numel(), update.b
         if update.along is not None:
-            rho, g, past = update.along / update.norm, 1.0, self.past
+            rho, g, past = update.along / update.norm, 1.0, self.past * update.bits
         else:
             product, s_norm = along(update.vector)
             rho = sqrt(d / b) * product / (update.norm * s_norm) if s_norm else 0.0

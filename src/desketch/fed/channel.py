@@ -120,8 +120,8 @@ class SketchChannel(Channel):
         self.run, self.mechanism = run, mechanism
         if along and isinstance(mechanism, SketchClipClientsShared):
             raise PrivacyError(
-                "noise shared out over clients travels in whole steps of f32, the number along the last step in f16; "
-                "set client_momentum to 0, or let the server add the noise"
+                "noise shared out over clients travels in whole steps of f32, the number along the last step in one "
+                "byte; set client_momentum to 0, or let the server add the noise"
             )
         if tensor_weights and mechanism:
             raise PrivacyError("second moments are facts about the data; a private run has no weights a tensor")
@@ -244,9 +244,9 @@ class SketchChannel(Channel):
         """dec_t: u = R_tᵀ y with the R_t that made y."""
         expect = self.header(t, "broadcast")
         y = torch.from_numpy(wire.decode(frame, expect, agreed=1.0)[1])
-        extra = wire.decode_extra(frame, expect, agreed=1.0).tolist() if expect.extra else []
+        extra = wire.decode_extra(frame, expect, agreed=1.0).tolist() if expect.beside else []
         along = extra.pop(0) if self.along else None
-        return Update(self.weighted_at(t).desketch(y), norm(y), self.b, along, tuple(extra))
+        return Update(self.weighted_at(t).desketch(y), norm(y), self.b, along, self.wire.bits, tuple(extra))
 
     def learn(self, t: int, update: Update) -> None:
         """The weights of later rounds."""
@@ -277,5 +277,6 @@ class SketchChannel(Channel):
             key=key,
             codec=codec,
             kind=kind,
-            extra=int(self.along) + self._due(t),
+            tiny=int(self.along),
+            extra=self._due(t),
         )

@@ -124,5 +124,5 @@ def _obstacle(privacy: PrivacySettings | None, topology: bool) -> str | None:
     if isinstance(privacy, SketchClip) and privacy.unit == "example":
         return "example-level sketch-clip releases sketches of single rounds, and there is no update in R^d to average"
     if isinstance(privacy, SketchClip) and privacy.noise_by == "clients":
-        return "noise shared out over clients needs whole steps in f32, and the number beside the sketch is an f16"
+        return "noise shared out over clients needs whole steps in f32, and the number beside the sketch is of one byte"
     return None

@@ -15,6 +15,7 @@ class Update:
 
     ``along`` is the mean of sqrt(d/b) <Δ_c, s>/|s| over the clients' raw updates, s the step before: one more number of
     the broadcast, where clients send running means (`desketch.fed.client_momentum`); None where they do not.
+    ``bits`` is how many a number has, in the mean of both ways, at most 1.
     ``moments`` is what it says of the tensors' second moments, in rounds where it does (`desketch.fed.tensor_weights`).
     """
 
@@ -22,4 +23,5 @@ class Update:
     norm: float
     b: int
     along: float | None = None
+    bits: float = 1.0
     moments: tuple[float, ...] = ()

@@ -1,10 +1,11 @@
 """Copies of another client's frame: found where rounding is drawn per client, and given to whoever made them.
 
-int8, int4 and sign1 round by a stream of the sender's own, so two clients do not send equal bytes unless one copied the
-other's (or both have nothing to say: a vector of zeros rounds to itself).  Payloads are compared: the weight and the
-check around one can be made by whoever copies it.  A one-bit frame also holds its sender's
-salt, 12 bits that tell who made it even if the copy came first; for the others the first to arrive keeps it.  f32 and
-f16 do not round at random: clients with equal updates send equal bytes, and copies pass for them.
+int8, int4, sign1 and the trellis codes round by a stream of the sender's own, so two clients do not send equal bytes
+unless one copied the other's (or both have nothing to say: a vector of zeros rounds to itself).  Payloads are compared:
+the weight and the check around one can be made by whoever copies it.  A frame of rotated numbers also holds its
+sender's salt, 12 bits (6 in a trellis code) that tell who made it even if the copy came first; for the others the first
+to arrive keeps it.  f32 and f16 do not round at random: clients with equal updates send equal bytes, and copies pass
+for them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from __future__ import annotations
 from desketch.errors import WireError
 from desketch.fed.channel import SketchChannel
 from desketch.wire import CODEC_TABLE
-from desketch.wire.codecs import SALTS
 
 __all__ = ["Payloads", "maker"]
 
@@ -27,7 +27,7 @@ class Payloads:
         self._channel, self._t, self._header = channel, t, channel.header(t, "update")
         self._codec = CODEC_TABLE[channel.wire.codec]
         self._numbers = self._codec.size(channel.b)
-        self._size = self._numbers + 2 * self._header.extra
+        self._size = self._numbers + self._header.beside
         self._makers: dict[bytes, int] = {}
 
     def robbed_by(self, client: int, frame: bytes) -> int | None:
@@ -52,11 +52,6 @@ class Payloads:
 
 def maker(channel: SketchChannel, t: int, payload: bytes, first: int, second: int) -> int:
     """Which of two clients with one payload made it: by the salt where there is one, else the first."""
-    if channel.wire.codec != "sign1":
-        return first
-    salt = int.from_bytes(payload[:4], "little") % SALTS
-    return second if salt == _salt(channel, t, second) != _salt(channel, t, first) else first
-
-
-def _salt(channel: SketchChannel, t: int, client: int) -> int:
-    return int.from_bytes(channel.key.fold_in("rounding", client, t).bits[:2], "little") % SALTS
+    codec, key = CODEC_TABLE[channel.wire.codec], channel.key
+    made, others = (codec.chosen_salt(key.fold_in("rounding", client, t)) for client in (second, first))
+    return second if codec.salt(payload) == made != others else first

@@ -131,7 +131,9 @@ class RunConfig(_Strict):
     )
     compression: float = Field(30.0, ge=1, description="d / b")
     b: int | None = Field(None, ge=1, description="sketch size; overrides compression")
-    codec: str = Field("sign1", description="numbers on the way up: f32, f16, int8, int4 or sign1")
+    codec: str = Field(
+        "sign1", description="numbers on the way up: f32, f16, int8, int4, sign1, trellis1, trellis2 or trellis3"
+    )
     codec_down: str | None = Field(None, description="numbers on the way down; default: as on the way up")
     # what the server does
     server_optimizer: Literal["sgd", "momentum", "nesterov", "adam", "amsgrad"] = Field(

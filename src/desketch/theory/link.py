@@ -72,6 +72,9 @@ CODECS: dict[str, CodecCost] = {
         CodecCost("int8", lambda b: b + _scales(b), *_integers(127), "8 bits each"),
         CodecCost("int4", lambda b: -(-b // 2) + _scales(b), *_integers(7), "4 bits each"),
         CodecCost("sign1", lambda b: -(-b // 8) + 4, *_constant(math.pi / 2 - 1), "one bit each"),
+        CodecCost("trellis1", lambda b: -(-b // 8) + 2, *_constant(0.41), "one bit each"),
+        CodecCost("trellis2", lambda b: -(-b // 16) + 2, *_constant(1.18), "half a bit each"),
+        CodecCost("trellis3", lambda b: -(-b // 24) + 2, *_constant(2.0), "a third of a bit each"),
     )
 }
 

@@ -45,7 +45,17 @@ __all__ = [
 MAGIC, VERSION = 0xDE, 2
 CRC_SIZE = 4
 MAX_INT = 2**48 - 1
-CODECS = {"f32": 0, "f16": 1, "int8": 2, "int4": 3, "sign1": 4, "opaque": 15}
+CODECS = {
+    "f32": 0,
+    "f16": 1,
+    "int8": 2,
+    "int4": 3,
+    "sign1": 4,
+    "trellis1": 5,
+    "trellis2": 6,
+    "trellis3": 7,
+    "opaque": 15,
+}
 FAMILY_CODES = {
     "none": 0,
     "gaussian": 1,
@@ -67,8 +77,8 @@ class Header:
     """What sender and receiver agree on, and the weight, which is the sender's alone.
 
     ``run`` is a 32-bit id (`run_id`), ``key`` the public key of the message (only its fingerprint travels), ``family``
-    a sketch family or ``"none"``, ``kind`` one of `KINDS`.  ``weight`` is rounded to float32, as it travels.  ``extra``
-    counts the f16 numbers that follow the codec's payload inside the frame's.
+    a sketch family or ``"none"``, ``kind`` one of `KINDS`.  ``weight`` is rounded to float32, as it travels.  ``tiny``
+    and ``extra`` count the numbers of one byte, and then of two, that follow the codec's payload inside the frame's.
     """
 
     run: int
@@ -80,7 +90,13 @@ class Header:
     codec: str
     kind: str = "update"
     weight: float = 1.0
+    tiny: int = 0
     extra: int = 0
+
+    @property
+    def beside(self) -> int:
+        """Bytes of the numbers beside the codec's."""
+        return self.tiny + 2 * self.extra
 
     def __post_init__(self) -> None:
         for name, table in (("family", FAMILY_CODES), ("codec", CODECS), ("kind", KINDS)):
@@ -212,7 +228,7 @@ def unpack(frame: bytes | memoryview, expect: Header) -> tuple[Header, memoryvie
     return header, view[got.start : got.start + got.length]
 
 
-_AGREED = ("run", "round", "family", "d", "b", "key", "codec", "kind", "extra")
+_AGREED = ("run", "round", "family", "d", "b", "key", "codec", "kind", "tiny", "extra")
 
 
 def split(buffer: bytes | memoryview) -> Iterator[memoryview]:

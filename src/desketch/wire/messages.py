@@ -24,7 +24,8 @@ __all__ = ["Batch", "decode", "decode_batch", "decode_extra", "encode", "encode_
 
 Floats = npt.NDArray[np.float32]
 Bytes = npt.NDArray[np.uint8]
-LARGEST_EXTRA = 65504.0
+_LARGEST = 65504.0  # in f16; in one byte 57344, whose halves' lower byte is zero
+_LARGEST_TINY = 57344.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class Batch:
     rows: Rows
     weights: npt.NDArray[np.float64]
     refused: Mapping[int, str]
-    extra: Floats  # (n, k): the f16 numbers beside the codec's, k as the header agrees
+    extra: Floats  # (n, k): the numbers beside the codec's, k = tiny + extra of the header
 
     @property
     def values(self) -> Floats:
@@ -78,7 +79,7 @@ def encode_batch(
     """Encode the rows of an ``(n, b)`` array as n frames, bit-equal to n calls of `encode`.
 
     ``weights`` overrides the header's weight row by row; ``rounding`` gives a key per row, required by int8 and int4;
-    ``extra`` is (n, header.extra), rounded to f16 and held within its range.
+    ``extra`` is (n, header.tiny + header.extra): rounded to the upper byte of an f16, or to f16, and held within range.
     """
     codec = _codec(header)
     x = rows(values, header.b)
@@ -92,7 +93,7 @@ def encode_batch(
     payloads = codec.encode(x, header, rounding or ())
     told = {w: replace(header, weight=float(w)) for w in set(weights or ())}  # most senders of a cohort weigh alike
     headers = [header] * len(x) if weights is None else [told[w] for w in weights]
-    tails = _tails(extra, len(x), header.extra)
+    tails = _tails(extra, len(x), header)
     rows_ = [row.tobytes() + tail for row, tail in zip(payloads, tails, strict=True)]
     if agreed is None:
         return [pack(head, row) for head, row in zip(headers, rows_, strict=True)]
@@ -107,9 +108,9 @@ def decode(frame: bytes | memoryview, expect: Header, *, agreed: float | None = 
 
 
 def decode_extra(frame: bytes | memoryview, expect: Header, *, agreed: float | None = None) -> Floats:
-    """The extra numbers of one frame, (expect.extra,)."""
+    """The numbers beside those of one frame, (expect.tiny + expect.extra,)."""
     _, payload = _reader(expect, agreed is not None)(frame, agreed)
-    return _extra_numbers(_cut([payload], expect)[1])[0]
+    return _numbers(_cut([payload], expect)[1], expect)[0]
 
 
 def decode_batch(frames: Mapping[int, bytes], expect: Header, *, agreed: Mapping[int, float] | None = None) -> Batch:
@@ -153,7 +154,7 @@ def _codec(header: Header) -> Codec:
 def _reader(expect: Header, short: bool) -> Callable[[bytes | memoryview, float | None], tuple[float, memoryview]]:
     """What turns a frame, and the weight agreed on with its sender, into the weight and the payload."""
     size = _size(expect)
-    opener = Opener(expect, length=size)
+    opener = Opener(expect)
 
     def read_short(frame: bytes | memoryview, agreed: float | None) -> tuple[float, memoryview]:
         return opener.open(frame, agreed=1.0 if agreed is None else agreed)
@@ -161,7 +162,7 @@ def _reader(expect: Header, short: bool) -> Callable[[bytes | memoryview, float 
     def read_full(frame: bytes | memoryview, agreed: float | None) -> tuple[float, memoryview]:
         header, payload = unpack(frame, expect)
         if len(payload) != size:
-            more = f" and {expect.extra} more in f16" if expect.extra else ""
+            more = f" and {expect.tiny + expect.extra} more" if expect.beside else ""
             raise WireError(
                 f"payload length: got {len(payload)} bytes, {expect.codec} of b={expect.b}{more} takes {size}"
             )
@@ -171,35 +172,42 @@ def _reader(expect: Header, short: bool) -> Callable[[bytes | memoryview, float 
 
 
 def _size(header: Header) -> int:
-    return _codec(header).size(header.b) + 2 * header.extra
+    return _codec(header).size(header.b) + header.beside
 
 
 def _cut(payloads: Collection[memoryview], expect: Header) -> tuple[Bytes, Bytes]:
     """The codec's bytes of every payload, and those of the extra numbers."""
     size = _codec(expect).size(expect.b)
-    together = np.frombuffer(b"".join(payloads), dtype=np.uint8).reshape(len(payloads), size + 2 * expect.extra)
-    if not expect.extra:
+    together = np.frombuffer(b"".join(payloads), dtype=np.uint8).reshape(len(payloads), size + expect.beside)
+    if not expect.beside:
         return together, together[:, size:]
     return together[:, :size].copy(), together[:, size:].copy()
 
 
 def _decode_rows(payloads: Mapping[int, memoryview], expect: Header) -> tuple[Floats, Rows]:
     numbers, tails = _cut(payloads.values(), expect)
-    return _extra_numbers(tails), _codec(expect).rows(numbers, expect)
+    return _numbers(tails, expect), _codec(expect).rows(numbers, expect)
 
 
-def _tails(extra: npt.ArrayLike | None, n: int, k: int) -> list[bytes]:
-    """The extra numbers of every row as f16, little-endian."""
+def _tails(extra: npt.ArrayLike | None, n: int, header: Header) -> list[bytes]:
+    """The numbers beside those of every row: upper bytes of f16, then f16, little-endian."""
+    k = header.tiny + header.extra
     given = np.zeros((n, 0)) if extra is None else np.asarray(extra, dtype=np.float64)
     if given.shape != (n, k):
         raise InputError(f"extra must have {k} numbers for each of {n} rows, got shape {given.shape}")
     if not np.isfinite(given).all():
         raise InputError("extra: an extra number is not finite")
-    return [row.tobytes() for row in np.clip(given, -LARGEST_EXTRA, LARGEST_EXTRA).astype("<f2")]
+    halves = np.clip(given, -_LARGEST, _LARGEST).astype("<f2")
+    tiny = np.clip(given[:, : header.tiny], -_LARGEST_TINY, _LARGEST_TINY).astype("<f2").view("<u2").astype(np.uint32)
+    upper = (tiny + 0x7F + (tiny >> 8 & 1) >> 8).astype(np.uint8)  # to nearest, ties to even
+    return [a.tobytes() + b.tobytes() for a, b in zip(upper, halves[:, header.tiny :], strict=True)]
 
 
-def _extra_numbers(tails: Bytes) -> Floats:
-    numbers = tails.view("<f2").astype(np.float32) if tails.size else np.empty((len(tails), 0), dtype=np.float32)
+def _numbers(tails: Bytes, header: Header) -> Floats:
+    """What `_tails` wrote."""
+    tiny = (tails[:, : header.tiny].astype("<u2") << 8).view("<f2")
+    halves = np.frombuffer(tails[:, header.tiny :].tobytes(), "<f2").reshape(len(tails), header.extra)
+    numbers = np.concatenate([tiny, halves], axis=1).astype(np.float32)
     if not np.isfinite(numbers).all():
         raise WireError("extra: a number beside the payload is not finite")
     return numbers

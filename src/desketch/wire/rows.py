@@ -15,9 +15,10 @@ import numpy.typing as npt
 
 from desketch.core import compiled
 from desketch.keys import Key
-from desketch.wire.rotation import scaled_signs
+from desketch.wire.rotation import rotate_back, scaled_signs
+from desketch.wire.trellis import vectors
 
-__all__ = ["Beside", "Decoded", "OneBit", "Rows"]
+__all__ = ["Beside", "Decoded", "OneBit", "Rows", "Trellised"]
 
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
@@ -124,6 +125,46 @@ class OneBit(Rows):
         """Scale √b: what float32 makes of each number is not counted."""
         lengths: Doubles = self._scales.astype(np.float64) * np.sqrt(self.width)
         return lengths
+
+
+class Trellised(Rows):
+    """Rows scale Qᵀ c, packed: c the whole numbers that the bits stand for (`desketch.wire.trellis`)."""
+
+    def __init__(
+        self, bits: Bytes, *, b: int, per: int, key: Key, salts: npt.NDArray[np.uint32], scales: Floats
+    ) -> None:
+        self._bits, self.width, self._per, self._key, self._salts, self._scales = bits, b, per, key, salts, scales
+
+    def __len__(self) -> int:
+        """How many."""
+        return len(self._bits)
+
+    def part(self, start: int, stop: int) -> Floats:
+        """Rotated back and multiplied once."""
+        part = slice(start, stop)
+        codes = vectors(self._bits[part], self.width, self._per).astype(np.float32)
+        with np.errstate(over="ignore"):
+            return rotate_back(codes, self._key, self._salts[part].tolist()) * self._scales[part, None]
+
+    def chosen(self, which: Sequence[int]) -> Trellised:
+        """Those rows, in that order."""
+        some = list(which)
+        return Trellised(
+            self._bits[some],
+            b=self.width,
+            per=self._per,
+            key=self._key,
+            salts=self._salts[some],
+            scales=self._scales[some],
+        )
+
+    def norms(self) -> Doubles:
+        """Scale |c|: what float32 makes of each number is not counted."""
+        lengths, step = np.empty(len(self)), self.at_once
+        for start in range(0, len(self), step):
+            codes = vectors(self._bits[start : start + step], self.width, self._per).astype(np.float64)
+            lengths[start : start + step] = np.sqrt(np.square(codes).sum(axis=1))
+        return lengths * self._scales
 
 
 class Beside(Rows):

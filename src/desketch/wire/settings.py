@@ -10,6 +10,7 @@ from desketch.errors import ConfigError
 from desketch.wire.codecs import CODEC_TABLE
 from desketch.wire.frame import FAMILY_CODES
 from desketch.wire.rotation import MIXED
+from desketch.wire.trellis import FEWEST
 
 __all__ = ["Wire"]
 
@@ -67,11 +68,23 @@ class Wire:
         """The codec of the broadcast."""
         return self.codec_down or self.codec
 
+    @property
+    def bits(self) -> float:
+        """How many a number has, in the mean of both ways, at most 1."""
+        return sum(min(1.0, CODEC_TABLE[codec].bits) for codec in (self.codec, self.down)) / 2
+
     def caution(self, d: int) -> str | None:
         """What a user should know of this choice before a run, if anything."""
         from desketch.theory.link import sign_bias  # here, since most who import wire never ask
 
         b = self.sketch_size(d)
+        for codec in (self.codec, self.down):
+            least = round(FEWEST / CODEC_TABLE[codec].bits)
+            if codec.startswith("trellis") and b < least:
+                return (
+                    f"b = {b}: {codec} needs some {FEWEST} bits a message to be as good as its rate; use a b of at "
+                    f"least {least}, or codec sign1"
+                )
         if b >= MIXED or "sign1" not in (self.codec, self.down) or sign_bias(b) <= sign_bias(MIXED):
             return None
         larger = f", or a larger b (compression at most {d / MIXED:.3g})" if d >= MIXED else ""
