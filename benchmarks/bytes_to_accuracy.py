@@ -38,9 +38,9 @@ class Part:
 
     The table's sizes are those of nets with some 10^5 weights: ``denser`` multiplies every density of the grids, and
     ``smaller`` divides every b, so that on a small net each method still sends less than the whole of it.  ``sooner``
-    parts are about the fewest bytes with which a method is ahead of clients alone.  In those, and where only some
-    clients take part in a round, client momentum is left to ``auto``, and updates that are no means of many steps are
-    too noisy for less than a bit a number.
+    parts are about the fewest bytes with which a method is ahead of clients alone: in so few rounds a mean of the last
+    two updates in half a bit a number is enough, and of 100 steps none is needed.  Where only some clients take part in
+    a round, client momentum is left to ``auto``, and updates that are no means are too noisy for less than a bit.
     """
 
     task: str = "images"
@@ -62,14 +62,14 @@ class Part:
 
     def fit(self, method: Method) -> Method:
         """The method with its grid as this part has it."""
-        momentum = self.fraction == 1 and not self.sooner
-        means = momentum or self.local_steps >= 100
+        means = self.fraction == 1 or self.local_steps >= 100
+        beta: float | str = 0.8 if not self.sooner else 0.5 if self.local_steps < 100 else "auto"
         fits = {
             "density": lambda share: share * self.denser,
             "b": lambda b: round(b / self.smaller),
-            "client_momentum": lambda beta: beta if momentum else "auto",
-            "codec": lambda codec: codec if means or not codec.startswith("trellis") else "trellis1",
-            "codec_down": lambda codec: codec if means else "trellis1",
+            "client_momentum": lambda _: beta if self.fraction == 1 else "auto",
+            "codec": lambda codec: "trellis1" if not means else "trellis2" if self.sooner else codec,
+            "codec_down": lambda codec: "trellis1" if self.sooner or not means else codec,
         }
         grid = [{name: fits.get(name, _same)(value) for name, value in setting.items()} for setting in method.grid]
         return replace(method, grid=tuple(grid))
@@ -175,10 +175,10 @@ PARTS = {
             mark="5x fewer bytes than the best baseline, and sooner than clients alone",
         )
         for name, model, clients, K, every, b in (
-            ("k20-sooner", "mlp:512", 10, 20, 5, 1696),
+            ("k20-sooner", "mlp:512", 10, 20, 5, 640),
             ("k100-sooner", "mlp:512", 10, 100, 1, 3392),  # a round of 100 steps is as long as five of 20
             ("wide-sooner", "mlp:2048", 5, 20, 5, 1696),
-            ("cnn-sooner", "cnn", 5, 20, 5, 3277),
+            ("cnn-sooner", "cnn", 5, 20, 5, 2048),
         )
     },
     "k5-86": Part(  # clients alone are at 84.8% when they hold 84% at K = 20

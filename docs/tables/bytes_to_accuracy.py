@@ -87,7 +87,7 @@ def _caveat(row: dict[str, Any]) -> str:
     if "earlier" in row:
         return " (earlier code)"
     small = row.get("bytes") and row["bytes"] / row["rounds"] < 1e5  # headers matter
-    return " (full frames)" if small and row.get("frames") != "short" else ""
+    return " (longer frames)" if small and row.get("frames") != "two bytes" else ""
 
 
 def _cost(row: dict[str, Any]) -> str:
@@ -205,6 +205,9 @@ def _kilobytes(row: dict[str, Any]) -> str:
 
 
 def _setting(row: dict[str, Any]) -> str:
-    setting = {name: value for name, value in row["setting"].items() if name not in ("optimizer", "codec")}
+    hidden = ("optimizer", "codec", "codec_down")
+    setting = {name: value for name, value in row["setting"].items() if name not in hidden}
     shown = [f"{name} {1 / value:g}⁻¹" if name == "density" else f"{name} {value}" for name, value in setting.items()]
+    if "codec_down" in row["setting"]:
+        shown.insert(1, f"{row['setting']['codec']} up, {row['setting']['codec_down']} down")
     return ", ".join([*shown, f"mean of {row['average_last']}"] if row["average_last"] > 1 else shown)

@@ -39,13 +39,13 @@ class OpenStep:
 def open_step(wire: Wire, *, d: int, clients: int) -> OpenStep:
     """The step of rounds with so many clients."""
     b = wire.sketch_size(d)
-    omega = CODECS[wire.codec].omega(b, wire.family)
-    return OpenStep(gain(d / b, omega=omega, ranks=clients, momentum=BETA) / (1 - BETA))
+    up, down = (CODECS[codec].omega(b, wire.family) for codec in (wire.codec, wire.down))
+    return OpenStep(gain(d / b, up=up, down=down, ranks=clients, momentum=BETA) / (1 - BETA))
 
 
-def gain(compression: float, *, omega: float, ranks: int, momentum: float) -> float:
-    """1/(1 + (1-m)(d/b)(1+omega)(1+omega/W))."""
-    return 1 / (1 + (1 - momentum) * compression * (1 + omega) * (1 + omega / ranks))
+def gain(compression: float, *, up: float, down: float, ranks: int, momentum: float) -> float:
+    """1/(1 + (1-m)(d/b)(1+omega)(1+omega/W)), the first omega that of the way down, the other that of the way up."""
+    return 1 / (1 + (1 - momentum) * compression * (1 + down) * (1 + up / ranks))
 
 
 def adaptive(optimizer: Any) -> bool:

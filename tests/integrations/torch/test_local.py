@@ -73,7 +73,9 @@ def test_a_long_vector_is_sketched_in_blocks_each_with_its_own_draw(monkeypatch)
     ):
         R = draw("srht", d=c - a, b=b, key=key.fold_in("block", j) if j else key)
         one = Weighted(R, D if len(sizes) == 2 else [D[j // 2]], sizes)
-        expected.append(one.desketch(one.sketch(mean[a:c])) * gain(5001 / 1250, omega=0.0, ranks=W, momentum=0.9))
+        expected.append(
+            one.desketch(one.sketch(mean[a:c])) * gain(5001 / 1250, up=0.0, down=0.0, ranks=W, momentum=0.9)
+        )
     torch.testing.assert_close(u, torch.cat(expected), rtol=2e-3, atol=2e-3)  # the notes carry v in half precision
 
 

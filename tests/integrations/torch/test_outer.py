@@ -139,7 +139,7 @@ def test_a_round_of_sketches_is_the_weighted_sketch_of_the_mean_update(trio, opt
         [1.0] * 4 if optimizer else adam_weights(v, sizes),
         sizes,
     )
-    eta = gain(4.0, omega=0.0, ranks=3, momentum=0.8)
+    eta = gain(4.0, up=0.0, down=0.0, ranks=3, momentum=0.8)
     expected = nesterov(seen[0]["theta"], eta * D.desketch(D.sketch(u)), lr=1.0, momentum=0.8)
     # the notes carry v in half precision, which D feels by a quarter of their rounding
     torch.testing.assert_close(seen[0]["after"], expected, rtol=2e-3, atol=2e-4)
@@ -156,7 +156,7 @@ def test_a_sparse_round_and_its_memory_add_up_to_the_update(trio):
 
 def test_the_gain_is_the_printed_one():
     omega = torch.pi / 2 - 1
-    assert gain(10, omega=omega, ranks=4, momentum=0.9) == pytest.approx(
+    assert gain(10, up=omega, down=omega, ranks=4, momentum=0.9) == pytest.approx(
         1 / (1 + 0.1 * 10 * (1 + omega) * (1 + omega / 4))
     )
 
@@ -206,7 +206,7 @@ def test_a_rank_that_joins_takes_the_others_state(trio):
 
 
 def test_an_overlapped_sketch_goes_on_from_where_the_round_will_lead(trio):
-    eta = gain(4, omega=0.0, ranks=3, momentum=0.8)
+    eta = gain(4, up=0.0, down=0.0, ranks=3, momentum=0.8)
     for rank in trio:
         seen = rank["expecting sketch"]
         expected = seen["theta"] + 0.5 * (1.8 * eta * seen["delta"] + 0.8**2 * seen["M"])

@@ -78,8 +78,8 @@ class SketchMethod(Method):
 
     def share(self, ranks: int) -> float:
         """The gain eta of a round in which so many ranks were heard: R^T R is the identity in the mean."""
-        omega = CODECS[self.wire.codec].omega(self.b, self.wire.family)
-        return gain(self.d / self.b, omega=omega, ranks=ranks, momentum=self._momentum)
+        up, down = (CODECS[codec].omega(self.b, self.wire.family) for codec in (self.wire.codec, self.wire.down))
+        return gain(self.d / self.b, up=up, down=down, ranks=ranks, momentum=self._momentum)
 
     def round_bytes(self, ranks: int) -> float:
         """The exchange of b numbers, and the notes."""
