@@ -183,13 +183,15 @@ def test_sooner_is_sooner_than_clients_alone_on_the_validation_data(problem, tmp
     alone = replace(METHODS["alone"], grid=tuple({"eta_local": eta} for eta in (0.05, 0.1, 0.2)))
     monkeypatch.setattr(comparison, "METHODS", {"alone": alone})
 
-    def chosen(sooner):
+    def chosen(sooner, **known):
         store = TrialStore(tmp_path / f"{sooner}.json")
-        results = compare_methods(problem, [alone, method], seeds=1, limits=LIMITS, store=store, sooner=sooner)
+        results = compare_methods(problem, [alone, method], seeds=1, limits=LIMITS, store=store, sooner=sooner, **known)
         return [result.row()["setting"]["eta_local"] for result in results]
 
     assert chosen(False) == [0.1, 0.1]
     assert chosen(True) == [0.1, 0.4]
+    assert chosen(True, alone=15) == [0.1, 0.1]  # known from before
+    assert chosen(False, alone=1) == [0.1, 0.1]
 
 
 def test_interrupted_comparisons_continue(problem, tmp_path, monkeypatch):
