@@ -131,7 +131,8 @@ def evaluate(model: nn.Module, cut: Texts, part: str, job: Job) -> list[float]:
 def wire_of_row(name: str, settings: dict[str, Any]) -> Any:
     """The wire a row names; takes what it uses out of ``settings``."""
     if name == "sketch":
-        return Wire(compression=settings.pop("compression"), codec=settings.pop("codec", "sign1"))
+        named = {name: settings.pop(name) for name in ("codec", "codec_down") if name in settings}
+        return Wire(compression=settings.pop("compression"), **named)
     if name == "sparseloco":
         return Sparse(share=settings.pop("share"), decay=settings.pop("decay", 0.95))
     if name == "signs":

@@ -199,7 +199,8 @@ def _kilobytes(row: dict[str, Any]) -> str:
     if row["method"] == "alone":
         return f"0 ({_last(row)} in the end, mean over clients)"
     if row["bytes"] is None:
-        return f"never in {row['seeds']} seeds ({_last(row)})"
+        within = f" within {row['within']} rounds" if "within" in row else ""
+        return f"never in {row['seeds']} seeds{within} ({_last(row)})"
     interval = f" [{row['bytes_low'] / 1e3:,.1f}, {row['bytes_high'] / 1e3:,.1f}]" if row["bytes_high"] else ""
     return f"{row['bytes'] / 1e3:,.1f}{interval}"
 

@@ -27,6 +27,8 @@ KINDS = {
     ("weigh", "0.5"): ", tensors weighed by rms",
     ("weigh", "0.25"): ", tensors weighed",
     ("overlap", "1"): ", overlapped",
+    **{("codec", code): f", {code} up" for code in ("trellis1", "trellis2", "trellis3")},
+    **{("codec_down", code): f", {code} down" for code in ("trellis1", "trellis2", "trellis3")},
 }
 SEARCHED_TO, LONG_TO = (1.95, 1.85, 1.8), (1.8, 1.7)  # validation losses below that of a worker alone
 
