@@ -27,7 +27,15 @@ from typing import Any
 
 ROOT = Path(__file__).parent
 RESULTS = ROOT / "results" / "outer_cost.json"
-ROWS = ("sketch:compression=10", "sketch:compression=2.5", "signs", "diloco", "diloco-int4", "sparseloco:share=0.02")
+ROWS = (
+    "sketch:compression=10",
+    "sketch:compression=2.5",
+    "sketch:compression=1.875,codec=trellis2,codec_down=trellis1",
+    "signs",
+    "diloco",
+    "diloco-int4",
+    "sparseloco:share=0.02",
+)
 BATCHES = ((4, 64), (8, 256))  # windows and their length
 LAYERS, WIDTH, SYMBOLS, ROUNDS, REPEATS = 8, 320, 256, 3, 3
 

@@ -23,7 +23,8 @@ from desketch.sketches import Weighted, draw
 from desketch.theory.weights import adam_weights
 
 SIZES, W = [2000, 3001], 4
-WIRES = [Wire(compression=4), Dense(), Dense(codec="int4"), Sparse(share=0.05), Signs(), Signs(decay=0.5)]
+THIN = Wire(compression=4, codec="trellis2", codec_down="trellis1")
+WIRES = [Wire(compression=4), THIN, Dense(), Dense(codec="int4"), Sparse(share=0.05), Signs(), Signs(decay=0.5)]
 
 
 def methods(wire, *, moments=(1e-4, 1e-2)):

@@ -26,6 +26,7 @@ WAYS = {
     "sketch": {"compression": 4},
     "sketch, SGD": {"compression": 4, "optimizer": "sgd"},
     "sketch f32": {"wire": Wire(compression=4, codec="f32")},
+    "sketch, half a bit up": {"wire": Wire(compression=4, codec="trellis2", codec_down="trellis1")},
     "countsketch int8": {"wire": Wire(family="countsketch", compression=4, codec="int8", codec_down="f16")},
     "diloco": {"method": "diloco"},
     "diloco-int8": {"method": "diloco-int8"},
@@ -63,7 +64,7 @@ TRIO = {
     "expecting sparse": ("expecting", {"wire": Sparse(share=0.05)}),
     "expecting f32": ("expecting", {"method": "diloco"}),
     "nan overlapped": ("not_finite", {"compression": 4, "overlap": True}),
-    "auto": ("automatic", {"budget": 400.0, "thin": 1.5}),
+    "auto": ("automatic", {"budget": 400.0, "thin": 0.8}),
 }
 
 
