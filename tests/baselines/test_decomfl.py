@@ -16,15 +16,22 @@ from desketch.keys import Key
 P, K, ETA = 6, 3, 0.05
 
 
-@pytest.fixture
-def parties():
+def linear():
+    return nn.Sequential(nn.Flatten(), nn.Linear(36, 3))
+
+
+def normed():
+    """Behind a convolution of images with their channel last, group norm does not run under vmap."""
+    return nn.Sequential(nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4), nn.Flatten(), nn.Linear(64, 3))
+
+
+@pytest.fixture(params=[linear, normed])
+def parties(request):
     torch.manual_seed(0)
-    model = FlatModel(nn.Linear(7, 3))
+    model = FlatModel(request.param())
     g = torch.Generator().manual_seed(1)
-    data = [
-        ClientData(c, torch.randn(20, 7, generator=g), torch.randint(3, (20,), generator=g), weight=c + 1.0)
-        for c in range(2)
-    ]
+    images = [torch.randn(20, 1, 6, 6, generator=g).to(memory_format=torch.channels_last) for _ in range(2)]
+    data = [ClientData(c, x, torch.randint(3, (20,), generator=g), weight=c + 1.0) for c, x in enumerate(images)]
     channel = Directions(d=model.d, steps=K, directions=P, key=Key(5))
     return model, data, channel, zeroth_order_clients(channel, data, model, LocalWork(steps=K, eta=ETA, batch=None))
 
