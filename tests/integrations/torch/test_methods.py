@@ -27,6 +27,7 @@ from desketch.integrations.torch.methods.sparse import SparseMethod
 from desketch.integrations.torch.nesterov import Nesterov
 
 SIZES = [300_000, 155_616]
+ONE_BIT = Wire(compression=2.5)
 
 
 def vector(d, seed=0):
@@ -133,10 +134,11 @@ def test_with_the_bytes_and_steps_of_a_row_that_is_best_auto_takes_it(row):
 
 def test_auto_spends_what_lies_between_two_rows_and_keeps_the_rounds_of_a_longer_run():
     for steps in (STEPS, 100_000):
-        choice = choose(25, steps=steps, sizes=SIZES, ranks=4)
-        assert choice.wire == Wire(compression=2.5)
-        assert 24 < choice.bytes_per_parameter <= 25
-    few, many = (choose(25, steps=n, sizes=SIZES, ranks=4) for n in (STEPS, 100_000))
+        for budget, wire in ((18, Wire(compression=1.875, codec="trellis2", codec_down="trellis1")), (35, ONE_BIT)):
+            choice = choose(budget, steps=steps, sizes=SIZES, ranks=4)
+            assert choice.wire == wire
+            assert 0.95 * budget < choice.bytes_per_parameter <= budget
+    few, many = (choose(35, steps=n, sizes=SIZES, ranks=4) for n in (STEPS, 100_000))
     assert many.every == pytest.approx(25 * few.every, rel=0.05)
 
 
@@ -177,10 +179,13 @@ def test_every_row_auto_knows_was_measured():
         if isinstance(row.wire, Dense) and row.wire.codec != "f32":
             text += f"-{row.wire.codec}"
         text += f"{',' if ':' in text else ':'}every={row.every}"
+        if isinstance(row.wire, Wire) and row.wire.codec != "sign1":
+            text += f",codec={row.wire.codec},codec_down={row.wire.down}"
         losses = [
             one["validation"][0]
             for one in measured
             if (one["row"] + ",").startswith(text + ",")
+            and ("codec" in one["row"]) is ("codec" in text)
             and (one["outer_lr"], one["outer_momentum"]) == (row.outer_lr, row.outer_momentum)
         ]
         assert row.loss == pytest.approx(np.mean(losses), abs=1e-4), row

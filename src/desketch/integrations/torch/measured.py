@@ -36,7 +36,16 @@ class Row:
         return math.ceil(STEPS / self.every)
 
 
+_HALF_BIT_UP = Wire(compression=1.875, codec="trellis2", codec_down="trellis1")  # bytes of one bit each way at 2.5x
 ROWS = (  # of one wire together, from few rounds to many
+    Row(_HALF_BIT_UP, 400, 1.0, 0.6, 1.9670),
+    Row(_HALF_BIT_UP, 364, 1.0, 0.65, 1.9589),
+    Row(_HALF_BIT_UP, 340, 1.0, 0.65, 1.9491),
+    Row(_HALF_BIT_UP, 120, 1.0, 0.7, 1.8595),
+    Row(_HALF_BIT_UP, 95, 1.0, 0.7, 1.8280),
+    Row(_HALF_BIT_UP, 40, 1.0, 0.7, 1.8105),
+    Row(_HALF_BIT_UP, 38, 1.0, 0.75, 1.7989),
+    Row(_HALF_BIT_UP, 31, 1.0, 0.75, 1.7789),
     Row(Wire(compression=2.5), 500, 1.0, 0.5, 2.0632),
     Row(Wire(compression=2.5), 250, 1.0, 0.7, 1.9465),
     Row(Wire(compression=2.5), 125, 1.0, 0.7, 1.8841),
