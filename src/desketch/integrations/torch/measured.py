@@ -38,7 +38,8 @@ class Row:
 
 _HALF_BIT_UP = Wire(compression=1.875, codec="trellis2", codec_down="trellis1")  # bytes of one bit each way at 2.5x
 ROWS = (  # of one wire together, from few rounds to many
-    Row(_HALF_BIT_UP, 400, 1.0, 0.6, 1.9670),
+    Row(_HALF_BIT_UP, 500, 1.0, 0.6, 2.0055),
+    Row(_HALF_BIT_UP, 400, 1.0, 0.65, 1.9609),
     Row(_HALF_BIT_UP, 364, 1.0, 0.65, 1.9589),
     Row(_HALF_BIT_UP, 340, 1.0, 0.65, 1.9491),
     Row(_HALF_BIT_UP, 120, 1.0, 0.7, 1.8595),
