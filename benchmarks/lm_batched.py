@@ -25,6 +25,7 @@ from desketch.integrations.torch.round import exchange_update, report
 from desketch.tasks.gpt import Gpt
 from lm_bed import batch, cosine, draws, evaluate, loss_of, make_key, make_model, make_optimizer, parse, shard, texts
 from lm_bed import wire_of_row as wire_of
+from lm_channels import SERVED, ForwardWorkers
 
 _CLIP = 1.0
 
@@ -134,6 +135,10 @@ class Outer:
         """Sent and received, a worker."""
         return sum(one.sent + one.received for one in self.ranks) / len(self.ranks)
 
+    def said(self) -> dict[str, float]:
+        """What a table shows of the outer step."""
+        return {"outer_lr": self.nesterov.lr, "outer_momentum": self.nesterov.momentum}
+
 
 class Gossip(Outer):
     """CHOCO (Koloskova et al. 2019) with one bit a parameter, for the search: nobody gives up its own model.
@@ -182,8 +187,8 @@ def run(job: dict[str, Any], *, compiled: bool = True) -> dict[str, Any]:
     lr = settings.pop("lr", job["lr"])
     symbols, cut = texts(job["texts"])
     world = job["world"]
-    workers = _workers(job, name, settings, symbols=symbols, lr=lr, compiled=compiled)
-    kind = Gossip if name == "gossip" else Outer
+    workers = _workers(job, name, settings, symbols=symbols, cut=cut, lr=lr, compiled=compiled)
+    kind = {"gossip": Gossip, **SERVED}.get(name, Outer)
     outer = None if name in ("alone", "ddp", "demo") else kind(workers, job, name, settings)
     shards, generators = (
         [shard(cut, r, world, job["shards"]) for r in range(world)],
@@ -210,18 +215,22 @@ def run(job: dict[str, Any], *, compiled: bool = True) -> dict[str, Any]:
         "bytes": round(sent(job["steps"])),
         "d": d,
         "rounds": outer.round if outer else 0,
-        **({"outer_lr": outer.nesterov.lr, "outer_momentum": outer.nesterov.momentum} if outer else {}),
+        **(outer.said() if outer else {}),
         "cpu_seconds": [round(cpu, 1)],
         "outer_cpu_seconds": [round(outer.seconds, 1)] if outer else [0.0],
         "curve": curve,
     }
 
 
-def _workers(job: dict[str, Any], name: str, settings: dict[str, Any], *, symbols: int, **given: Any) -> Workers:
+def _workers(
+    job: dict[str, Any], name: str, settings: dict[str, Any], *, symbols: int, cut: Any, **given: Any
+) -> Workers | ForwardWorkers:
     if name == "demo":
         from lm_demo import DemoWorkers
 
         return DemoWorkers(job, symbols, settings=settings, **given)
+    if name == "decomfl":
+        return ForwardWorkers(job, symbols, cut)
     return Workers(job, symbols, average=name == "ddp", **given)
 
 

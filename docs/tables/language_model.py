@@ -19,14 +19,29 @@ NAMES = {
     "powersgd": "PowerSGD",
     "hook": "DDP hook",
     "demo": "DeMo",
+    "fedadam": "FedAdam",
+    "eden": "EDEN",
+    "topk": "top-k",
+    "stc": "STC",
+    "fetchsgd": "FetchSGD",
+    "decomfl": "DeComFL",
 }
 
 
-WORDS = {"compression": " {:g}x", "share": " {:.1%}", "gamma": " gamma={:g}", "rank": " r={:g}", "lr": " lr {:g}"}
+WORDS = {
+    "compression": " {:g}x",
+    "share": " {:.1%}",
+    "density": " {:.1%}",
+    "gamma": " gamma={:g}",
+    "rank": " r={:g}",
+    "lr": " lr {:g}",
+    "eta_local": " eta {:g}",
+}
 KINDS = {
     ("weigh", "0.5"): ", tensors weighed by rms",
     ("weigh", "0.25"): ", tensors weighed",
     ("overlap", "1"): ", overlapped",
+    ("optimizer", "sgd"): ", plain server steps",
     **{("codec", code): f", {code} up" for code in ("trellis1", "trellis2", "trellis3")},
     **{("codec_down", code): f", {code} down" for code in ("trellis1", "trellis2", "trellis3")},
 }
