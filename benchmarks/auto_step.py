@@ -36,10 +36,14 @@ PARTITIONS = ("iid", "dirichlet:0.3")
 COMPRESSIONS = (10, 30, 100)
 SEEDS = {"softmax": 3, "mlp:64": 3, "mlp:512": 3, "cnn": 1}
 MULTIPLES = (4.0, 8.0, 16.0)
-RUN: dict[str, Any] = {"clients": 5, "local_steps": 20, "batch_size": 16, "rounds": 40, "codec": "int4"}
+RUN: dict[str, Any] = {
+    **{"clients": 5, "local_steps": 20, "batch_size": 16, "rounds": 40},
+    **{"codec": "int4", "client_momentum": 0.0},
+}
 SETTINGS: dict[str, dict[str, Any]] = {
     "plain": {},
     "one-bit": {"codec": "sign1"},
+    "defaults": {"codec": "sign1", "client_momentum": "auto"},
     "client-momentum": {"codec": "sign1", "local_steps": 5, "client_momentum": 0.8},
     "partial": {"clients": 25, "fraction": 0.2},
     "noise": {

@@ -14,12 +14,12 @@ from desketch.core.tree import pack_tree, unpack_tree
 from desketch.errors import ConfigError, InputError, PrivacyError
 from desketch.fed import SketchChannel, make_optimizer, run
 from desketch.fed.client import encode_updates
-from desketch.fed.client_momentum import BETA, ClientMomentum, along_last_step, client_beta
+from desketch.fed.client_momentum import ClientMomentum, along_last_step, client_beta
 from desketch.fed.rounds import Attendance
 from desketch.privacy.mechanisms import SketchClipClients, SketchClipClientsShared
 from desketch.privacy.settings import PerStep, SketchClip
 
-D = 163
+D, BETA = 163, 0.8
 
 
 def channel(**changes: Any) -> SketchChannel:
@@ -163,8 +163,13 @@ def test_noise_hides_the_number_too() -> None:
 @pytest.mark.parametrize(
     ("facts", "expected"),
     [
-        ({}, BETA),
-        ({"local_steps": 6}, 0.0),
+        ({}, 0.8),
+        ({"local_steps": 6}, 0.65),
+        ({"local_steps": 20}, 0.65),
+        ({"local_steps": 50}, 0.65),
+        ({"local_steps": 51}, 0.0),
+        ({"numbers": 1 << 26}, 0.8),
+        ({"numbers": (1 << 26) + 1}, 0.0),
         ({"local_steps": None}, 0.0),
         ({"fraction": 0.5}, 0.0),
         ({"plain": False}, 0.0),
@@ -177,6 +182,7 @@ def test_noise_hides_the_number_too() -> None:
 )
 def test_auto_follows_what_everybody_knows(facts: dict[str, Any], expected: float) -> None:
     assert client_beta("auto", **({"local_steps": 5} | facts)) == expected
+    assert client_beta(0.3, numbers=1 << 40) == 0.3
 
 
 def test_what_cannot_be_had_is_refused(build: Any) -> None:

@@ -179,6 +179,7 @@ class Parties:
             local_steps=s.local_steps,
             fraction=s.fraction,
             plain=self._plain,
+            numbers=len(self.clients) * self.model.d,
             privacy=s.privacy,
         )
 

@@ -196,7 +196,12 @@ def _federation(
         raise InputError(f"{method.name} sends nothing: it has no federation")
     model = engine.model
     work = _work(problem, setting, seed)
-    beta = client_beta(setting.get("client_momentum", 0.0), local_steps=problem.local_steps, fraction=problem.fraction)
+    beta = client_beta(
+        setting.get("client_momentum", 0.0),
+        local_steps=problem.local_steps,
+        fraction=problem.fraction,
+        numbers=len(clients) * model.d,
+    )
     wiring = Wiring(
         shapes=tuple(model.shapes),
         d=model.d,

@@ -30,11 +30,12 @@ from desketch.core.vectors import dot, norm
 from desketch.errors import ConfigError
 from desketch.privacy.settings import PrivacySettings, SketchClip
 
-__all__ = ["BETA", "ClientMomentum", "along_last_step", "client_beta"]
+__all__ = ["BETAS", "ClientMomentum", "along_last_step", "client_beta"]
 
-BETA = 0.8
+BETAS = {5: 0.8, 50: 0.65}
+"""What ``auto`` takes up to so many local steps: the more there are, the more batches an update averages itself."""
 LEAST_FRACTION = 1.0  # of the clients asked in a round, for ``auto`` to take the mean
-MOST_STEPS = 5  # K: an update of more steps has averaged its batches itself
+MOST_NUMBERS = 1 << 26  # N d: 256 MB of means, where one process keeps those of all clients
 
 
 @dataclass
@@ -94,24 +95,26 @@ def client_beta(
     local_steps: int | None = None,
     fraction: float = 1.0,
     plain: bool = True,
+    numbers: int = 0,
     privacy: PrivacySettings | None = None,
     topology: bool = False,
 ) -> float:
     """The beta of a run, 0 for none: what was set, or by what every party knows.
 
-    ``auto`` is `BETA` where all clients are asked in every round and take few (`MOST_STEPS`) ``plain`` gradient steps.
-    It is none with more ``local_steps`` (level in short runs, better in long ones, for d numbers a client), under
-    partial participation (level) and under privacy (worse), and, as a precaution, where the local work is not known or
-    averages itself (Adam); docs/training.md says what was measured.
+    ``auto`` goes by ``local_steps`` (`BETAS`) where all clients are asked in every round and take ``plain`` gradient
+    steps.  It is none with more steps and under partial participation (level), under privacy (worse), where the means
+    of all clients together, ``numbers``, would take too much memory (`MOST_NUMBERS`), and, as a precaution, where the
+    local work is not known or averages itself (Adam); docs/training.md says what was measured.
     Where the mean cannot be formed ``auto`` is none and a number is refused.
     """
     if setting != "auto" and not (isinstance(setting, int | float) and 0 <= setting < 1):
         raise ConfigError(f"client_momentum: got {setting!r}, expected auto or a number in [0, 1); 0 is off")
     obstacle = _obstacle(privacy, topology)
     if setting == "auto":
-        noisy = plain and local_steps is not None and local_steps <= MOST_STEPS
-        better = noisy and fraction >= LEAST_FRACTION and privacy is None and not topology
-        return BETA if better else 0.0
+        helped = plain and fraction >= LEAST_FRACTION and privacy is None and not topology
+        if not helped or local_steps is None or numbers > MOST_NUMBERS:
+            return 0.0
+        return next((beta for most, beta in BETAS.items() if local_steps <= most), 0.0)
     if setting and obstacle:
         raise ConfigError(f"client_momentum {setting:g}: {obstacle}; set it to 0 or auto")
     return float(setting)

@@ -144,7 +144,7 @@ class RunConfig(_Strict):
     client_momentum: float | Literal["auto"] = Field(
         "auto",
         description="clients send the running mean of their updates with this beta; 0: each update as it is; auto: 0.8 "
-        "with at most 5 local steps where all clients are asked, without dp and topology",
+        "with at most 5 local steps, 0.65 with at most 50, where all clients are asked, without dp and topology",
     )
     average: int | Literal["all", "local"] = Field(
         10,
@@ -248,7 +248,7 @@ class RunConfig(_Strict):
         if self.robust is not None:
             self._check_robust(self.robust)
         if self.client_momentum not in ("auto", 0):
-            _ = self.client_beta
+            self.client_beta()
         if self.topology is None and (self.protocol != "tree" or self.gossip_steps or self._failing):
             raise ValueError("protocol, gossip_steps and failure rates are settings of a topology: set topology too")
         if self.topology is not None and (self.dp or self.capture):
@@ -312,15 +312,15 @@ class RunConfig(_Strict):
             options=self.family_options,
         )
 
-    @property
-    def client_beta(self) -> float:
-        """The beta of the clients' running means in this run, 0 for none."""
+    def client_beta(self, *, d: int = 0) -> float:
+        """The beta of the clients' running means of d numbers in this run, 0 for none."""
         from desketch.fed.client_momentum import client_beta  # here, since it brings torch along
 
         return client_beta(
             self.client_momentum,
             local_steps=self.local_steps,
             fraction=self.fraction,
+            numbers=self.clients * d,
             privacy=self.dp.settings if self.dp else None,
             topology=self.topology is not None,
         )

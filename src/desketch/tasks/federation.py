@@ -69,7 +69,7 @@ class Setup:
             optimizer=c.server_optimizer,
             eta_global=c.eta_global,
             beta=c.momentum,
-            client_momentum=c.client_beta,
+            client_momentum=c.client_beta(d=self.model.d),
             rounds=c.rounds if c.dp else None,
             robust=c.robust,
             known_weights=True,
