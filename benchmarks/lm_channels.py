@@ -58,7 +58,8 @@ class Served:
 
     def said(self) -> dict[str, Any]:
         """What a table shows of the outer step."""
-        return {"outer_lr": self.setting["eta_global"], "outer_momentum": self.optimizer.beta}
+        plain = self.setting["optimizer"] == "sgd"
+        return {"outer_lr": self.setting["eta_global"], "outer_momentum": 0.0 if plain else self.optimizer.beta}
 
 
 class ServedForward(Served):

@@ -49,9 +49,14 @@ class Bed:
     codec: str = "sign1"
 
     def config(self, cell: Cell) -> RunConfig:
-        """The run of one cell."""
+        """The run of one cell; clients send each update as it is, so that raw updates are under the same attack."""
         return RunConfig(
-            **asdict(self), partition=cell.partition, robust=cell.rule, seed=cell.seed, evaluate_every=self.rounds
+            **asdict(self),
+            partition=cell.partition,
+            robust=cell.rule,
+            seed=cell.seed,
+            evaluate_every=self.rounds,
+            client_momentum=0.0,
         )
 
 
