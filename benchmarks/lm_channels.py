@@ -2,8 +2,9 @@
 
 A row names one of `desketch.baselines.methods` and a point of its grid: "stc:density=0.02,every=60,eta_global=2".  The
 workers train as in every other row, with AdamW; updates go through the method's own channel and the method's server
-optimiser.  Bytes are the frames a worker sends and receives.  DeComFL's workers take no gradient steps: they measure
-slopes, as in the federated tables.
+optimiser.  Bytes are counted as in every other row, by collectives: each of W ranks serves a W-th part of the numbers,
+so it sends and receives (W-1)/W of an update and of an answer, each way.  (Of a star with a server apart a worker's
+share would be one of each.)  DeComFL's workers take no gradient steps: they measure slopes, as in the federated tables.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ class Served:
             local_steps=self.every,
         )
         self.channel = method.channel(wiring, self.setting)
-        self.optimizer = make_optimizer(self.setting["optimizer"], eta_global=self.setting["eta_global"])
+        step = {name: self.setting.get(name) for name in ("eta_global", "beta")}
+        self.optimizer = make_optimizer(self.setting["optimizer"], **step)
         self.theta, self.round, self.bytes, self.seconds = workers.vector(0), 0, 0.0, 0.0
 
     def step(self) -> None:
@@ -46,7 +48,8 @@ class Served:
         served = self.channel.aggregate(self.round, dict(zip(ranks, frames, strict=True)))
         if served.broadcast is None:
             raise SystemExit(f"round {self.round} came to nothing: {served.void or served.refused}")
-        self.bytes += sum(map(len, frames)) / len(ranks) + len(served.broadcast)
+        both = sum(map(len, frames)) / len(ranks) + len(served.broadcast)
+        self.bytes += 2 * (len(ranks) - 1) / len(ranks) * both
         self.optimizer.apply(self.theta, self.channel.decode_broadcast(self.round, served.broadcast))
         self.workers.load(self.theta)
         self.round += 1

@@ -52,6 +52,20 @@ def test_frame_beside_its_weights_needs_no_checkpoint(run_folder, tmp_path):
     assert "recovered" in invoke(attack_app, "--frame", frame, "--out", tmp_path).stdout
 
 
+def test_a_mean_of_several_updates_is_not_attacked_as_if_it_were_one(tmp_path):
+    """It would be rebuilt wrongly, and look as if nothing leaked."""
+    common = ["--model", "mlp-tanh:32", "--clients", 3, "--rounds", 2, "--local-steps", 1, "--batch-size", 1]
+    wire = ["--codec", "f32", "--capture", "1,2", "-q"]
+    for beta in ("auto", 0):
+        invoke(train_app, *common, *wire, "--client-momentum", beta, "--out", tmp_path / f"{beta}")
+    frames = {beta: tmp_path / beta / "capture" / "round-0002" / "client-0001.frame" for beta in ("auto", "0")}
+    with pytest.raises(InputError, match=r"a mean of the client's updates.*--client-momentum 0"):
+        invoke(attack_app, "--frame", frames["auto"], "--out", tmp_path / "attack")
+    assert "recovered" in invoke(attack_app, "--frame", frames["0"], "--out", tmp_path / "attack").stdout
+    first = tmp_path / "auto" / "capture" / "round-0001" / "client-0001.frame"
+    assert "recovered" in invoke(attack_app, "--frame", first, "--out", tmp_path / "attack").stdout
+
+
 @pytest.mark.parametrize("name", ["missing.frame", "client-0001.txt"])
 def test_wrong_frames_are_refused(run_folder, tmp_path, name):
     folder = run_folder / "capture" / "round-0001"

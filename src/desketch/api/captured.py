@@ -57,6 +57,12 @@ def open_capture(frame: Path, checkpoint: Path | None = None) -> Captured:
     setup = prepare(config)
     if client >= len(setup.clients):
         raise InputError(f"{frame.name} names client {client}, the run has {len(setup.clients)}")
+    if t > 1 and (beta := config.client_beta(d=setup.model.d)):
+        raise InputError(
+            f"the message of round {t} is a mean of the client's updates up to it (client_momentum {beta:g}), and the "
+            "attack rebuilds the examples of one update; capture round 1, which is one update as it is, or train with "
+            "--client-momentum 0"
+        )
     channel = setup.channel()
     s = torch.from_numpy(wire.decode(data, channel.header(t, "update"))[1]).double()
     update, rows, noise = _local_update(setup, setup.clients[client], t)

@@ -82,7 +82,7 @@ def federate(
         eta_global: the server's step size, or "auto".
         momentum: beta of the server optimiser.
         client_momentum: clients send the running mean of their updates with this beta, in (0, 1); 0 for each update as
-            it is; "auto": 0.8 or 0.65 where all clients are asked in every round and take at most 5 or 50 plain
+            it is; "auto": 0.8 or 0.65 where all clients are asked in every round and take at most 5 or 20 plain
             gradient steps, and their means together fit into 256 MB.
         tensor_weights: "auto" weighs the tensors in the sketch by the second moments of the clients' optimisers, where
             all have them (Adam's kind) and there is no privacy; "none" does not.

@@ -32,7 +32,7 @@ from desketch.privacy.settings import PrivacySettings, SketchClip
 
 __all__ = ["BETAS", "ClientMomentum", "along_last_step", "client_beta"]
 
-BETAS = {5: 0.8, 50: 0.65}
+BETAS = {5: 0.8, 20: 0.65}
 """What ``auto`` takes up to so many local steps: the more there are, the more batches an update averages itself."""
 LEAST_FRACTION = 1.0  # of the clients asked in a round, for ``auto`` to take the mean
 MOST_NUMBERS = 1 << 26  # N d: 256 MB of means, where one process keeps those of all clients
@@ -102,9 +102,9 @@ def client_beta(
     """The beta of a run, 0 for none: what was set, or by what every party knows.
 
     ``auto`` goes by ``local_steps`` (`BETAS`) where all clients are asked in every round and take ``plain`` gradient
-    steps.  It is none with more steps and under partial participation (level), under privacy (worse), where the means
-    of all clients together, ``numbers``, would take too much memory (`MOST_NUMBERS`), and, as a precaution, where the
-    local work is not known or averages itself (Adam); docs/training.md says what was measured.
+    steps.  It is none with more steps (worse at 100), under partial participation (level) and under privacy (worse),
+    where the means of all clients together, ``numbers``, would take too much memory (`MOST_NUMBERS`), and, as a
+    precaution, where the local work is not known or averages itself (Adam); docs/training.md says what was measured.
     Where the mean cannot be formed ``auto`` is none and a number is refused.
     """
     if setting != "auto" and not (isinstance(setting, int | float) and 0 <= setting < 1):

@@ -144,7 +144,7 @@ class RunConfig(_Strict):
     client_momentum: float | Literal["auto"] = Field(
         "auto",
         description="clients send the running mean of their updates with this beta; 0: each update as it is; auto: 0.8 "
-        "with at most 5 local steps, 0.65 with at most 50, where all clients are asked, without dp and topology",
+        "with at most 5 local steps, 0.65 with at most 20, where all clients are asked, without dp and topology",
     )
     average: int | Literal["all", "local"] = Field(
         10,

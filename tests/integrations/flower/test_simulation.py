@@ -72,7 +72,7 @@ def test_a_simulation_that_was_cut_resumes_to_the_same_end(tmp_path, monkeypatch
     """Ray's clients lose what they kept at home: replicas are sent again, running means are in the checkpoint."""
     monkeypatch.setattr(simulation, "simulate", carried(tmp_path / "states"))
     settings = {**SETTINGS, **more, "engine": "flower-sim"}
-    assert bool(more) == (RunConfig(**settings).client_beta > 0)
+    assert bool(more) == (RunConfig(**settings).client_beta() > 0)
     whole = configured.train_run(RunConfig(**settings), out=tmp_path / "whole")
     configured.train_run(RunConfig(**{**settings, "rounds": 2}), out=tmp_path / "cut")
     again = configured.train_run(RunConfig(**settings), out=tmp_path / "cut", resume=True)
