@@ -38,13 +38,11 @@ class Row:
 
 _HALF_BIT_UP = Wire(compression=1.875, codec="trellis2", codec_down="trellis1")  # bytes of one bit each way at 2.5x
 ROWS = (  # of one wire together, from few rounds to many
-    Row(_HALF_BIT_UP, 500, 1.0, 0.6, 2.0055),
-    Row(_HALF_BIT_UP, 400, 1.0, 0.65, 1.9609),
-    Row(_HALF_BIT_UP, 364, 1.0, 0.65, 1.9589),
-    Row(_HALF_BIT_UP, 340, 1.0, 0.65, 1.9491),
-    Row(_HALF_BIT_UP, 120, 1.0, 0.7, 1.8595),
-    Row(_HALF_BIT_UP, 95, 1.0, 0.7, 1.8280),
-    Row(_HALF_BIT_UP, 40, 1.0, 0.7, 1.8105),
+    Row(_HALF_BIT_UP, 500, 2.0, 0.5, 1.9835),
+    Row(_HALF_BIT_UP, 400, 2.0, 0.5, 1.9379),
+    Row(_HALF_BIT_UP, 200, 2.0, 0.5, 1.8652),
+    Row(_HALF_BIT_UP, 120, 2.0, 0.5, 1.8371),
+    Row(_HALF_BIT_UP, 60, 2.0, 0.5, 1.8018),
     Row(_HALF_BIT_UP, 38, 1.0, 0.75, 1.7989),
     Row(_HALF_BIT_UP, 31, 1.0, 0.75, 1.7789),
     Row(Wire(compression=2.5), 500, 1.0, 0.5, 2.0632),
@@ -58,7 +56,7 @@ ROWS = (  # of one wire together, from few rounds to many
     Row(Wire(compression=2.5), 12, 1.0, 0.8, 1.7581),
     Row(Wire(compression=1), 1000, 1.0, 0.5, 2.0295),
     Row(Wire(compression=1), 667, 1.0, 0.5, 1.9522),
-    Row(Wire(compression=1), 150, 1.0, 0.7, 1.8454),
+    Row(Wire(compression=1), 160, 2.0, 0.5, 1.8010),
     Row(Sparse(share=0.05), 24, 2.0, 0.0, 1.8417),
     Row(Dense(codec="int4"), 800, 1.0, 0.5, 1.9409),
     Row(Dense(codec="int4"), 600, 1.0, 0.5, 1.9236),
