@@ -46,6 +46,8 @@ METHODS = {
     "signs": ("one bit with memory (ours)", "#b04a7a", "s"),
     "gossip": ("one bit, gossip (ours)", "#999999", "x"),
     "sparseloco": ("SparseLoCo", "#3b7dd8", "^"),
+    "eden": ("EDEN", "#5b4bb5", "p"),
+    "stc": ("STC", "#2aa5a0", "<"),
     "diloco": ("DiLoCo f32", "#2f8f5b", "D"),
     "diloco-int4": ("DiLoCo int4", "#7fbf7f", "D"),
     "demo": ("DeMo", "#8a6d3b", "v"),
