@@ -24,7 +24,11 @@ from desketch.sketches import FAMILIES
 from desketch.wire import CODEC_TABLE
 
 D, LIMIT, SEEN, ERRORS = 2048, 0.02, 0.05, 3.3
-ROUNDS = {("sign1", 64): 380, ("sign1", 256): 140, ("int4", 64): 80, ("int4", 256): 60, ("int4", 1696): 60}
+ROUNDS = {
+    **{("sign1", 64): 380, ("sign1", 256): 140, ("int4", 64): 80, ("int4", 256): 60, ("int4", 1696): 60},
+    **{("trellis1", 64): 100, ("trellis2", 64): 400, ("trellis2", 256): 90, ("trellis2", 1696): 60},
+    **{("trellis3", 64): 1100, ("trellis3", 256): 200, ("trellis3", 1696): 80},
+}
 
 
 @cache
