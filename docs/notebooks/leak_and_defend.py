@@ -79,7 +79,7 @@ pictures = {
     "rebuilt from one\nsketch with DP": defended.reconstruction,
 }
 for axis, (title, picture) in zip(axes, pictures.items(), strict=True):
-    axis.imshow(picture[0].reshape(8, 8), cmap="gray", vmin=0, vmax=1)
+    axis.imshow(picture[0].reshape(8, 8).numpy(), cmap="gray", vmin=0, vmax=1)
     axis.set_title(title, fontsize=9)
     axis.set_axis_off()
 figure.tight_layout()
