@@ -271,11 +271,11 @@ def _run(name: str, part: Part, task: Task, *, only: Sequence[str]) -> None:
             _write(everything)
 
 
-def _alone(name: str) -> int | None:
+def _alone(name: str) -> float | None:
     """The round in which clients alone hold a part's target on validation data, if that was measured before."""
     parts = json.loads(RESULT.read_text())["parts"] if RESULT.exists() else {}
     rows = {row["method"]: row for row in parts.get(name, {}).get("methods", [])}
-    rounds: int | None = rows.get("alone", {}).get("tuning_rounds")
+    rounds: float | None = rows.get("alone", {}).get("tuning_rounds")
     return rounds
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ import torch
 from desketch.api import comparison
 from desketch.api.comparison import compare_methods
 from desketch.baselines import compare as module
-from desketch.baselines.compare import Choice, Interval, Result, measure, ratio, tune
+from desketch.baselines.compare import TUNING_SEEDS, Choice, Interval, Result, measure, ratio, tune
 from desketch.baselines.criterion import Point
 from desketch.baselines.methods import METHODS
 from desketch.baselines.store import TrialStore
@@ -122,7 +122,7 @@ def test_tuning_takes_the_cheapest_setting_and_a_rerun_reads_it(problem, tmp_pat
     store = TrialStore(tmp_path / "trials.json")
     choice = tune(problem, METHODS["fedavg"], limits=LIMITS, store=store)
     assert choice.setting in METHODS["fedavg"].grid
-    assert choice.runs == len(METHODS["fedavg"].grid)
+    assert choice.runs == len(TUNING_SEEDS) * len(METHODS["fedavg"].grid)
     monkeypatch.setattr(module, "train", lambda *a, **k: pytest.fail("a stored trial was trained again"))
     again = tune(problem, METHODS["fedavg"], limits=LIMITS, store=TrialStore(tmp_path / "trials.json"))
     assert (dict(again.setting), again.average) == (dict(choice.setting), choice.average)
@@ -139,6 +139,49 @@ def scripted(holds_at: dict[float, int], bytes_a_round: dict[float, float]):
         return Trial(method.name, setting, seed, {n: curve for n in averages}, 0.0)
 
     return run
+
+
+@dataclass
+class Lottery:
+    """A stand-in for training: the round in which each setting holds the target, by tuning seed."""
+
+    rounds: dict[float, list[int | None]]
+    runs: list[tuple[float, int]] = field(default_factory=list)
+    bounds: list[float] = field(default_factory=list)
+
+    def __call__(self, problem, method, setting, *, seed, limits, split, averages, progress):
+        eta = setting["eta_local"]
+        place = TUNING_SEEDS.index(seed)
+        self.runs.append((eta, place))
+        self.bounds.append(limits.bytes)
+        held = self.rounds[eta][place] or math.inf
+        curve = [Point(t, 0.95 if t >= held else 0.5, t / 2, t / 2) for t in range(2, 41, 2) if t <= limits.bytes + 8]
+        return Trial(method.name, setting, seed, {n: curve for n in averages}, 0.0)
+
+    def winner(self, problem, monkeypatch, folder):
+        monkeypatch.setattr(module, "train", self)
+        method = replace(METHODS["fedavg"], grid=tuple({"eta_local": eta} for eta in self.rounds))
+        choice = tune(problem, method, limits=LIMITS, store=TrialStore(folder / "trials.json"))
+        assert choice.runs == len(self.runs)
+        return choice.setting["eta_local"], choice.rounds
+
+
+def test_one_lucky_run_does_not_choose_a_setting(problem, tmp_path, monkeypatch):
+    lottery = Lottery({0.1: [6, 20, 20], 0.2: [14, 12, 10]})
+    assert lottery.winner(problem, monkeypatch, tmp_path) == (0.2, 12)
+    assert lottery.bounds[:3] == [math.inf] * 3
+    assert lottery.bounds[3:] == pytest.approx([1.5 * 46 / 3] * 3)  # as much as a run may spend before it has lost
+
+
+def test_a_setting_must_hold_on_every_tuning_seed(problem, tmp_path, monkeypatch):
+    lottery = Lottery({0.1: [6, None, 6], 0.2: [None, 6, 6], 0.4: [20, 20, 20]})
+    assert lottery.winner(problem, monkeypatch, tmp_path) == (0.4, 20)
+    assert lottery.runs == [(0.1, 0), (0.1, 1), (0.2, 0), (0.4, 0), (0.4, 1), (0.4, 2)]  # given up where it fails
+
+
+def test_where_no_setting_holds_on_every_seed_the_one_that_holds_most_is_taken(problem, tmp_path, monkeypatch):
+    lottery = Lottery({0.1: [6, None, 6], 0.2: [20, 20, None]})
+    assert lottery.winner(problem, monkeypatch, tmp_path) == (0.2, None)
 
 
 def test_settings_that_clients_alone_leave_behind_do_not_count(problem, tmp_path, monkeypatch):

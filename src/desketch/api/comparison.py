@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from desketch.baselines.compare import Choice, Interval, Progress, Result, measure, ratio, tune
+from desketch.baselines.compare import TUNING_SEEDS, Choice, Interval, Progress, Result, measure, ratio, tune
 from desketch.baselines.methods import METHODS, Method
 from desketch.baselines.store import TrialStore
 from desketch.baselines.trial import Contest, Limits
@@ -58,7 +58,8 @@ def compare_methods(
     store: TrialStore,
     untuned: Sequence[str] = (),
     sooner: bool = False,
-    alone: int | None = None,
+    alone: float | None = None,
+    tuning_seeds: Sequence[int] = TUNING_SEEDS,
     progress: Progress = lambda *_: None,
 ) -> list[Result]:
     """Tune and measure each method; those in ``untuned`` keep their defaults.
@@ -72,14 +73,18 @@ def compare_methods(
         )
     results = []
     if sooner and alone is None:
-        alone = tune(problem, METHODS["alone"], limits=limits, store=store, progress=progress).rounds
+        alone = tune(
+            problem, METHODS["alone"], limits=limits, store=store, seeds=tuning_seeds, progress=progress
+        ).rounds
     for place, method in enumerate(methods, start=1):
         tell = _numbered(progress, f"{place}/{len(methods)} ")
         if method.name in untuned:
             choice = Choice(method.untuned, method.average, 0)
         else:
             bound = None if method.channel is None or not sooner else alone
-            choice = tune(problem, method, limits=limits, store=store, sooner_than=bound, progress=tell)
+            choice = tune(
+                problem, method, limits=limits, store=store, seeds=tuning_seeds, sooner_than=bound, progress=tell
+            )
         results.append(
             measure(problem, method, choice, seeds=range(1, seeds + 1), limits=limits, store=store, progress=tell)
         )

@@ -1,9 +1,11 @@
 """Compare: tune every method alike on the validation split, then measure each on the test set over several seeds.
 
-Tuning runs one seed of its own through each setting of the method's grid and keeps the setting, and the averaging
-window, with which a client sends and receives the fewest bytes until the target is held on the validation split.  A run
-is cut once its bytes exceed the best setting so far: it can no longer win.  Then every seed runs with that setting and
-is judged on the full test set.  All methods see the same partitions, initial weights and local batches, seed by seed.
+Tuning runs seeds of its own through each setting of the method's grid and keeps the setting, and the averaging window,
+with which the target is held on the validation split on all of them, and a client sends and receives the fewest bytes
+in the mean.  One seed would not do: a run is chaotic, and the luck of a single one picks other settings on another
+machine.  A run is cut, and its setting given up, once it has spent half as much again as the best setting so far in the
+mean.  Then every seed runs with the setting that was kept and is judged on the full test set.  All methods see the same
+partitions, initial weights and local batches, seed by seed.
 
 Where clients alone hold the target too, they do it with no byte at all: a setting that takes as many rounds is behind
 them in everything.  With ``sooner_than``, the rounds of a client alone on the validation split, such settings do not
@@ -26,24 +28,39 @@ from desketch.baselines.store import TrialStore
 from desketch.baselines.trial import AVERAGES, Contest, Limits, Trial, train
 from desketch.core.metrics import METRICS, Metric
 
-__all__ = ["TUNING_SEED", "Choice", "Interval", "Progress", "Result", "measure", "ratio", "tune"]
+__all__ = ["TUNING_SEEDS", "Choice", "Interval", "Progress", "Result", "measure", "ratio", "tune"]
 
-TUNING_SEED = 0
+TUNING_SEEDS = (0, 100, 101)
+SLACK = 1.5  # a single run that needs so many times the mean of the best setting has lost
 
 Progress = Callable[[str, int, float], None]
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What a method is measured with; ``runs`` says how many settings were tried to find it.
+    """What a method is measured with; ``runs`` says how many runs it took to find it, on how many ``seeds``.
 
-    ``rounds`` is when it held the target in tuning; None if it did not, or not sooner than it had to.
+    ``rounds`` is when it held the target in tuning, in the mean; None if it did not on every seed, or not as soon as it
+    had to.
     """
 
     setting: Setting
     average: int
     runs: int
-    rounds: int | None = None
+    rounds: float | None = None
+    seeds: int = 0
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A setting judged by one window: on how many tuning seeds it held the target, and at what cost in the mean."""
+
+    setting: Setting
+    average: int
+    held: int
+    bytes: float
+    rounds: float
+    ended: float  # the metric of the first seed's last evaluation
 
 
 @dataclass(frozen=True)
@@ -96,6 +113,7 @@ class Result:
             "setting": dict(self.choice.setting),
             "average_last": self.choice.average,
             "tuning_runs": self.choice.runs,
+            "tuning_seeds": self.choice.seeds,
             "tuning_rounds": self.choice.rounds,
             "seeds": len(points),
             "reached": len(held),
@@ -118,31 +136,36 @@ def tune(
     *,
     limits: Limits,
     store: TrialStore,
-    sooner_than: int | None = None,
+    seeds: Sequence[int] = TUNING_SEEDS,
+    sooner_than: float | None = None,
     progress: Progress = lambda *_: None,
 ) -> Choice:
     """The setting and window of the grid that hold the target on the validation split with the fewest bytes.
 
-    With ``sooner_than``, only those that hold it in fewer rounds count; where there is none, all of them do.
+    With ``sooner_than``, only runs that hold it in fewer rounds count; where no setting's do, all of them do.
     """
     limits = _in_time(limits, sooner_than)
-    trials: list[Trial] = []
+    soon: list[_Entry] = []
+    tried: list[_Entry] = []
+    runs = 0
     for setting in method.grid:
-        best = min((point for point, *_ in _held(trials, limits.target, sooner_than)), key=_price, default=None)
-        limit = replace(limits, bytes=best.bytes) if best else limits
-        if best and best.bytes == 0:  # nothing to be saved but rounds
-            limit = _in_time(limits, best.round)
-        trials.append(_trial(problem, method, setting, TUNING_SEED, limit, "validation", AVERAGES, store, progress))
-    soon = _held(trials, limits.target, sooner_than)
-    held = soon or _held(trials, limits.target, None)
-    if held:
-        point, trial, average = min(held, key=lambda item: _price(item[0]))
-        return Choice(trial.setting, average, len(trials), point.round if soon else None)
-    better = 1 if problem.metric.higher else -1
-    trial, average = max(
-        ((t, n) for t in trials for n in AVERAGES), key=lambda item: better * item[0].curves[item[1]][-1].value
-    )
-    return Choice(trial.setting, average, len(trials))
+        limit, trials = _lost(limits, _best(soon, len(seeds))), list[Trial]()
+        for seed in seeds:
+            trials.append(_trial(problem, method, setting, seed, limit, "validation", AVERAGES, store, progress))
+            if not any(_held(trials[-1:], limits.target, n, sooner_than) for n in AVERAGES):
+                break
+        runs += len(trials)
+        soon += [_entry(trials, limits.target, n, sooner_than) for n in AVERAGES]
+        tried += [_entry(trials, limits.target, n, None) for n in AVERAGES]
+    best = _best(soon, len(seeds))
+    if best:
+        return Choice(best.setting, best.average, runs, best.rounds, len(seeds))
+    partly = [entry for entry in tried if entry.held]
+    if partly:
+        kept = min(partly, key=lambda entry: (-entry.held, *_price(entry)))
+    else:
+        kept = max(tried, key=lambda entry: entry.ended if problem.metric.higher else -entry.ended)
+    return Choice(kept.setting, kept.average, runs, None, len(seeds))
 
 
 def measure(
@@ -168,22 +191,43 @@ def ratio(theirs: Sequence[float | None], ours: Sequence[float | None]) -> Inter
     return Interval.of([a / b for a, b in zip(theirs, ours, strict=False) if a and b])
 
 
-def _in_time(limits: Limits, sooner_than: int | None) -> Limits:
+def _in_time(limits: Limits, sooner_than: float | None) -> Limits:
     """Until the last evaluation that is soon enough, and those that show whether it holds."""
     if sooner_than is None:
         return limits
-    return replace(limits, rounds=min(limits.rounds, ((sooner_than - 1) // limits.every + HOLD) * limits.every))
+    return replace(
+        limits, rounds=min(limits.rounds, ((math.ceil(sooner_than) - 1) // limits.every + HOLD) * limits.every)
+    )
 
 
-def _price(point: Point) -> tuple[float, int]:
-    return point.bytes, point.round
+def _lost(limits: Limits, best: _Entry | None) -> Limits:
+    """When a run has lost against the best setting so far; where that sends nothing, there are only rounds to save."""
+    if best is None:
+        return limits
+    return replace(limits, bytes=SLACK * best.bytes) if best.bytes else _in_time(limits, SLACK * best.rounds)
 
 
-def _held(trials: Sequence[Trial], target: float, sooner_than: int | None) -> list[tuple[Point, Trial, int]]:
-    """Where a trial, judged by a window, holds the target, and soon enough."""
-    reached = [(trial.reached(target, n), trial, n) for trial in trials for n in AVERAGES]
+def _held(trials: Sequence[Trial], target: float, n: int, sooner_than: float | None) -> list[Point]:
+    """Where the trials, judged by the window n, hold the target, those that do it soon enough."""
+    reached = [trial.reached(target, n) for trial in trials]
     latest = math.inf if sooner_than is None else sooner_than
-    return [(point, trial, n) for point, trial, n in reached if point and point.round < latest]
+    return [point for point in reached if point and point.round < latest]
+
+
+def _entry(trials: Sequence[Trial], target: float, n: int, sooner_than: float | None) -> _Entry:
+    points = _held(trials, target, n, sooner_than)
+    spent = mean(point.bytes for point in points) if points else math.inf
+    rounds = mean(float(point.round) for point in points) if points else math.inf
+    return _Entry(trials[0].setting, n, len(points), spent, rounds, trials[0].curves[n][-1].value)
+
+
+def _best(entries: Sequence[_Entry], seeds: int) -> _Entry | None:
+    """The cheapest of those that hold on every seed."""
+    return min((entry for entry in entries if entry.held == seeds), key=_price, default=None)
+
+
+def _price(entry: _Entry) -> tuple[float, float]:
+    return entry.bytes, entry.rounds
 
 
 def _trial(

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from desketch.api.comparison import compare_methods, make_problem, summary
-from desketch.baselines.compare import Result
+from desketch.baselines.compare import TUNING_SEEDS, Result
 from desketch.baselines.criterion import HOLD
 from desketch.baselines.methods import METHODS, find_methods
 from desketch.baselines.store import TrialStore
@@ -44,6 +44,9 @@ def compare(
         float, typer.Option(help="metric to reach and hold: accuracy or F1 in (0, 1], perplexity, RMSE")
     ] = 0.9,
     seeds: Annotated[int, typer.Option(help="measured runs per method", min=1)] = 3,
+    tuning_seeds: Annotated[
+        int, typer.Option(help="runs per setting while tuning; one alone picks by luck", min=1, max=len(TUNING_SEEDS))
+    ] = len(TUNING_SEEDS),
     clients: Annotated[int, typer.Option(help="number of clients N", min=1)] = 10,
     partition: Annotated[str, typer.Option(help="iid, dirichlet:0.3, shards:2")] = "iid",
     fraction: Annotated[float, typer.Option(help="share of the clients asked each round")] = 1.0,
@@ -83,6 +86,7 @@ def compare(
             store=TrialStore(out / "trials.json"),
             untuned=[method.name for method in plain],
             sooner=sooner,
+            tuning_seeds=TUNING_SEEDS[:tuning_seeds],
             progress=lambda label, t, value: tell(f"{label}: round {t}, {metric.title} {value:.4f}"),
         )
     report = {
