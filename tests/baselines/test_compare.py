@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass, field, replace
+from itertools import count
 
 import pytest
 import torch
@@ -116,6 +117,24 @@ def test_a_run_stops_when_it_can_no_longer_win(problem):
     limits = replace(LIMITS, target=1.1, bytes=1.0)
     trial = train(problem, METHODS["fedavg"], METHODS["fedavg"].untuned, seed=1, limits=limits, split=problem.test)
     assert len(trial.curves[1]) == 4
+
+
+@pytest.mark.parametrize(("slower", "held", "end"), [(12, 12, 18), (30, None, 22)])
+def test_a_window_that_does_not_hold_first_is_waited_for(problem, slower, held, end):
+    """It may be the first on the next tuning seed; but not for more than half as long again."""
+    calls = count()
+
+    def evaluate(model, w, x, y):
+        evaluation, window = divmod(next(calls), len(AVERAGES))
+        return {"accuracy": 0.95 if LIMITS.every * (evaluation + 1) >= (10, slower)[window] else 0.5}
+
+    scripted_problem = replace(problem, evaluate=evaluate)
+    trial = train(
+        scripted_problem, METHODS["fedavg"], METHODS["fedavg"].untuned, seed=1, limits=LIMITS, split=problem.test
+    )
+    rounds = [point.round if point else None for point in (trial.reached(0.9, n) for n in AVERAGES)]
+    assert rounds == [10, held]
+    assert trial.curves[1][-1].round == end
 
 
 def test_tuning_takes_the_cheapest_setting_and_a_rerun_reads_it(problem, tmp_path, monkeypatch):

@@ -25,13 +25,12 @@ from scipy import stats
 from desketch.baselines.criterion import HOLD, Point
 from desketch.baselines.methods import Method, Setting
 from desketch.baselines.store import TrialStore
-from desketch.baselines.trial import AVERAGES, Contest, Limits, Trial, train
+from desketch.baselines.trial import AVERAGES, SLACK, Contest, Limits, Trial, train
 from desketch.core.metrics import METRICS, Metric
 
 __all__ = ["TUNING_SEEDS", "Choice", "Interval", "Progress", "Result", "measure", "ratio", "tune"]
 
 TUNING_SEEDS = (0, 100, 101)
-SLACK = 1.5  # a single run that needs so many times the mean of the best setting has lost
 
 Progress = Callable[[str, int, float], None]
 

@@ -34,9 +34,10 @@ from desketch.fed.rounds import Attendance, Federation, Observer, RoundRecord, r
 from desketch.fed.tensor_client import tensor_clients
 from desketch.keys import Key
 
-__all__ = ["AVERAGES", "Contest", "Limits", "Trial", "train"]
+__all__ = ["AVERAGES", "SLACK", "Contest", "Limits", "Trial", "train"]
 
 AVERAGES = (1, 10)
+SLACK = 1.5  # what needs so many times the rounds or bytes of something else has lost against it
 MOST_FOLLOWED = 10  # clients that train alone: each is evaluated by itself, which costs more than training it
 
 
@@ -135,7 +136,10 @@ def train(
     averages: Sequence[int] = AVERAGES,
     progress: Callable[[int, float], None] = lambda t, value: None,
 ) -> Trial:
-    """Run ``method`` until it holds the target on ``split``, in any averaging window, or reaches a limit."""
+    """Run ``method`` until it holds the target on ``split``, in every averaging window, or reaches a limit.
+
+    A window that takes `SLACK` times the rounds of another has lost and is not waited for.
+    """
     started = time.process_time()
     clients, engine = problem.clients(seed), problem.engine(seed)
     counter = _ByteCounter(clients=len(clients), model_bytes=_dense_frame(engine.model.d))
@@ -177,12 +181,19 @@ def _dense_frame(d: int) -> int:
 
 
 def _over(curves: Mapping[int, Sequence[Point]], limits: Limits, metric: Metric) -> bool:
-    # the window that holds first is the cheapest: another would have reached the target earlier, and held it by now
-    if any(reach_and_hold(curve, limits.target, metric=metric) for curve in curves.values()):
+    held = [reach_and_hold(curve, limits.target, metric=metric) for curve in curves.values()]
+    first = min((point.round for point in held if point), default=math.inf)
+    # the window that holds first is the cheapest here, another may be on the next seed: it is waited for, not for ever
+    if all(held) or _settled(curves) >= SLACK * first:
         return True
     # a run that is past the byte limit by the evaluations that "hold" needs can no longer win
     late = [curve[-1 - HOLD].bytes > limits.bytes for curve in curves.values() if len(curve) > HOLD]
     return (bool(late) and all(late)) or not all(math.isfinite(c[-1].value) for c in curves.values())
+
+
+def _settled(curves: Mapping[int, Sequence[Point]]) -> float:
+    """The last round of which it is known whether the target was held from there."""
+    return max((curve[-1 - HOLD].round for curve in curves.values() if len(curve) > HOLD), default=-math.inf)
 
 
 def _work(problem: Contest, setting: Setting, seed: int) -> LocalWork:
