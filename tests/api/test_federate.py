@@ -186,10 +186,20 @@ def test_a_folder_is_not_overwritten_and_not_resumed_by_another_run(tmp_path):
     train(out=tmp_path)
     with pytest.raises(RunError, match="already holds a run"):
         train(out=tmp_path)
-    with pytest.raises(RunError, match="other settings"):
+    with pytest.raises(RunError, match=r"other settings \(local_steps was 4, now 5\)"):
         train(out=tmp_path, resume=True, local_steps=5)
-    with pytest.raises(RunError, match="other settings"):
-        train(net(seed=9), out=tmp_path, resume=True)
+    with pytest.raises(RunError, match="local_optimizer was plain steps, now Adam"):
+        train(out=tmp_path, resume=True, optimizer=lambda p: torch.optim.Adam(p, lr=0.01))
+
+
+def test_a_run_goes_on_from_its_own_weights_whatever_the_model_came_with(tmp_path):
+    """A program that does not fix the seed of its model makes other weights when it is started again."""
+    whole = train(net(seed=0))
+    train(net(seed=0), out=tmp_path, callbacks=[Stop(3)])
+    resumed = train(net(seed=9), out=tmp_path, resume=True)
+    assert (resumed.rounds, resumed.digest) == (6, whole.digest)
+    again = train(resumed.model, out=tmp_path, resume=True)  # as the same cell of a notebook does
+    assert again.digest == whole.digest
 
 
 def test_callbacks_see_every_round():

@@ -29,9 +29,8 @@ from desketch.fed.mechanism import Privacy
 from desketch.fed.module_client import MakeOptimizer, ModuleClient, StepsClient, TrainClient, batch_loss, takes_model
 from desketch.fed.open_step import adaptive
 from desketch.fed.optimizers import make_optimizer
-from desketch.fed.replica import digest
 from desketch.fed.robust import check_cohort, parse_rule
-from desketch.fed.rounds import Attendance, Federation
+from desketch.fed.rounds import RESERVED, Attendance, Federation
 from desketch.fed.tensor_client import tensor_clients
 from desketch.fed.tensor_weights import TensorWeights, check_tensor_weights
 from desketch.keys import Key
@@ -86,6 +85,11 @@ class Parties:
         for place, client in enumerate(looked_at(clients)):
             _check_kind(place, client)
         check_tensor_weights(settings.tensor_weights)
+        if optimizer is not None and not callable(optimizer):
+            raise ConfigError(
+                f"optimizer is a function that makes one of a client's parameters, such as "
+                f"lambda parameters: torch.optim.AdamW(parameters, lr=1e-3); got {type(optimizer).__name__}"
+            )
         if settings.average == "local":
             raise ConfigError("average='local' is offered by `desketch train` alone; use a number or 'all'")
         if settings.robust is not None:
@@ -96,6 +100,7 @@ class Parties:
             raise ConfigError("statistics='local' evaluates every client's own model; give the clients as a list")
         self.clients, self.settings, self.loss, self.optimizer = clients, settings, loss, optimizer
         self.measure = evaluate
+        self._first: tuple[int, str] | None = None  # a client, and what its examples are like
         pairwise = loss is not None and not takes_model(loss)
         local = settings.statistics == "local"
         self.was_training = module.training
@@ -110,9 +115,18 @@ class Parties:
 
     @cached_property
     def identity(self) -> str:
-        """Equal for runs that may resume one another: the same settings from the same start."""
-        facts = f"{self.settings!r}|{len(self.clients)}|{self.model.names}|{self.model.shapes}|{self.w0_digest}"
-        return hashlib.sha256(facts.encode()).hexdigest()
+        """Equal for runs that may resume one another: the same settings, parameters and local optimiser.
+
+        The weights that the model came with are not among them: a run goes on from those of its checkpoint.
+        """
+        facts = f"{self.settings!r}|{len(self.clients)}|{self.model.names}|{self.model.shapes}"
+        chosen = f"{self.local_optimizer}|{self.client_beta}|{self.weighs_tensors}"
+        return hashlib.sha256(f"{facts}|{chosen}".encode()).hexdigest()
+
+    @property
+    def local_optimizer(self) -> str:
+        """What clients take their steps with, where they do not train by a loop of their own."""
+        return "plain steps" if self.optimizer is None else type(self._made_optimizer).__name__
 
     def describe(self, rounds: int) -> dict[str, Any]:
         """The settings for people, as the run folder's ``config.yaml`` has them; the model and data are the user's."""
@@ -125,6 +139,7 @@ class Parties:
             **{f.name: getattr(s, f.name) for f in fields(s) if f.name not in ("wire", "privacy")},
             **asdict(s.wire),
             "b": s.wire.sketch_size(self.model.d),
+            "local_optimizer": self.local_optimizer,
             "client_beta": self.client_beta,
             "weighs_tensors": self.weighs_tensors,
             "dp": None if s.privacy is None else {"mechanism": type(s.privacy).__name__, **asdict(s.privacy)},
@@ -134,7 +149,6 @@ class Parties:
         """The parties of Algorithm 1 (or 2)."""
         s = self.settings
         w0 = self.model.flatten()
-        self.w0_digest = digest(w0)
         self.attendance = Attendance(fraction=s.fraction, seed=s.seed)
         privacy, beta = self.privacy(rounds), self.client_beta
         self.participants = self._participants(privacy)
@@ -249,6 +263,13 @@ class Parties:
             raise InputError(f"clients[{place}] is {client!r}; clients[0] is made of tensors, and so must all be")
         if len(client.y) == 0:
             raise InputError(f"client {place} has no data; leave it out")
+        like = _kind(client)
+        if self._first is None:
+            self._first = place, like
+        if like != self._first[1]:
+            raise InputError(
+                f"client {place} has examples {like}, client {self._first[0]} {self._first[1]}; all must be alike"
+            )
         return ClientData(place, client.data.to(device), client.y.to(device), weight=client.weight or 0.0)
 
     def _one(self, place: int, client: Client | Participant) -> Participant:
@@ -352,6 +373,10 @@ class Parties:
         module.train()
         if not isinstance(metrics, Mapping):
             raise InputError(f"evaluate(model) must return metrics by name, a dict, got {type(metrics).__name__}")
+        if taken := sorted(RESERVED & {str(name) for name in metrics}):
+            raise InputError(
+                f"evaluate(model): a round's row has {', '.join(taken)} already; give the metric another name"
+            )
         return {str(name): float(value) for name, value in metrics.items()}
 
     def result(self, federation: Federation, rows: list[dict[str, Any]], rounds: int, folder: Path | None) -> Run:
@@ -381,6 +406,12 @@ def _check_kind(place: int, client: object) -> None:
             f"clients[{place}] is a {type(client).__name__}; give desketch.Client(...), or an object with an "
             "id `client` and a method `update(w, t)`"
         )
+
+
+def _kind(client: Client) -> str:
+    """The shape and type of one example and its label."""
+    parts = (f"{name} {tuple(part.shape[1:])} {part.dtype}" for name, part in (("x", client.data), ("y", client.y)))
+    return " and ".join(parts)
 
 
 def _is_tensors(client: object) -> bool:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
 import yaml
 from torch import Tensor, nn
 
@@ -15,7 +17,7 @@ from desketch.api.run import Run
 from desketch.core.files import sealed_json, sealed_yaml, write_durably
 from desketch.core.locks import sole_writer
 from desketch.core.tree import pack_tensors
-from desketch.errors import ConfigError, InputError
+from desketch.errors import BudgetError, ConfigError, DesketchError, InputError
 from desketch.fed.client import Participant
 from desketch.fed.module_client import MakeOptimizer
 from desketch.fed.robust import Rule, parse_rule
@@ -80,7 +82,8 @@ def federate(
         privacy: `PerStep` or `SketchClip`; None means none.
         server_optimizer: sgd, momentum, nesterov, adam or amsgrad.
         eta_global: the server's step size, or "auto".
-        momentum: beta of the server optimiser.
+        momentum: beta of the server optimiser; default: 0 with client momentum, then momentum and nesterov are sgd,
+            else 0.5 under the automatic step and 0.9 without.
         client_momentum: clients send the running mean of their updates with this beta, in (0, 1); 0 for each update as
             it is; "auto": 0.8 or 0.65 where all clients are asked in every round and take at most 5 or 20 plain
             gradient steps, and their means together fit into 256 MB.
@@ -94,7 +97,8 @@ def federate(
             "rfa" or "krum:num_malicious_nodes=4"; default: a bound on norms, "none" for the plain mean.
         seed: of the public key, shuffles and dropout; never of privacy noise.
         out: a folder for metrics, checkpoints, the privacy ledger, the model and report.html; None writes nothing.
-        resume: go on from what ``out`` holds, bit for bit, or start there if it holds nothing.
+        resume: go on from what ``out`` holds, bit for bit and from its weights, not from those that ``model`` came
+            with, or start there if it holds nothing.
         checkpoint_every: rounds between checkpoints; "auto": 10, and where one takes over a second, 20 times as long as
             it took.
         callbacks: functions of every round's `RoundRecord`, or `Observer` objects, which can stop the run.
@@ -110,6 +114,12 @@ def federate(
         (2, 'rounds', 2)
 
     """
+    _check(rounds=rounds, evaluate_every=evaluate_every, checkpoint_every=checkpoint_every, local_steps=local_steps)
+    _check_kinds(wire, privacy, average, seed)
+    if not torch.is_grad_enabled():
+        raise InputError(
+            "federate trains, which needs gradients: call it outside of torch.no_grad() and inference_mode()"
+        )
     settings = Settings(
         local_steps=local_steps,
         batch_size=batch_size,
@@ -127,14 +137,14 @@ def federate(
         statistics=statistics,
         robust=None if robust is None else parse_rule(robust).spec,
     )
-    if rounds < 1 or evaluate_every < 1 or (checkpoint_every != "auto" and checkpoint_every < 1):
-        raise ConfigError("rounds, evaluate_every and checkpoint_every count rounds and are at least 1")
     if resume and out is None:
         raise ConfigError("resume=True needs out=FOLDER, where the interrupted run is")
     parties = Parties(model, clients, settings, loss=loss, optimizer=optimizer, evaluate=evaluate)
     federation = parties.federation(rounds=rounds, evaluate_every=evaluate_every)
     watch = Observers(*(_observer(callback) for callback in callbacks))
     folder = None if out is None else Path(out)
+    if folder is not None and folder.exists() and not folder.is_dir():
+        raise ConfigError(f"out is a folder, got the file {folder}; choose another name")
     with sole_writer(folder, seconds=1.0):
         return _drive(federation, parties, watch, folder, rounds, resume, checkpoint_every, progress)
 
@@ -167,6 +177,8 @@ def _drive(
     if path is not None:
         folder.checkpoint()
     turnout.check(answers=federation.privacy is None)
+    if federation.spent_budget and federation.t == 0:
+        raise BudgetError("the privacy budget does not allow a single round; raise epsilon, or add more noise")
     result = parties.result(federation, kept.rows, rounds, path)
     if path is not None:
         write_durably(path / "model.safetensors", pack_tensors(parties.model.unflatten(federation.model_vector)))
@@ -174,8 +186,32 @@ def _drive(
         if kept.rows:
             from desketch.report import write_report  # it draws plots: not before they are wanted
 
-            write_report(path)
+            try:
+                write_report(path)
+            except DesketchError as error:  # the result is there all the same
+                warnings.warn(f"there is no report.html: {error}", stacklevel=3)
     return result
+
+
+def _check(**counts: int | str) -> None:
+    """Numbers of rounds and steps."""
+    for name, value in counts.items():
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        if not (whole and int(value) >= 1) and not (name == "checkpoint_every" and value == "auto"):
+            raise ConfigError(f"{name} is a whole number and at least 1, got {value!r}")
+
+
+def _check_kinds(wire: object, privacy: object, average: object, seed: object) -> None:
+    if not isinstance(wire, Wire | None):
+        raise ConfigError(f"wire is a desketch.Wire(...), got {type(wire).__name__}")
+    if not isinstance(privacy, PrivacySettings | None):
+        raise ConfigError(
+            f"privacy is a desketch.PerStep(...) or a desketch.SketchClip(...), got {type(privacy).__name__}"
+        )
+    if not (isinstance(average, int) and average >= 1) and average not in ("all", "local"):
+        raise ConfigError(f"average is a whole number of rounds, at least 1, or 'all', got {average!r}")
+    if not isinstance(seed, int) or seed < 0:
+        raise ConfigError(f"seed is a whole number and not negative, got {seed!r}")
 
 
 class _Rows(Observer):

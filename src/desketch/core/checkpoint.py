@@ -38,8 +38,11 @@ def has_checkpoint(folder: Path) -> bool:
     return bool(_rounds(folder))
 
 
-def load_checkpoint(folder: Path, *, identity: str | None = None) -> dict[str, Any]:
-    """Read the newest checkpoint that is whole; refuse one of another run, and say so if a newer one is damaged."""
+def load_checkpoint(folder: Path, *, identity: str | None = None, changed: str = "") -> dict[str, Any]:
+    """Read the newest checkpoint that is whole; refuse one of another run, and say so if a newer one is damaged.
+
+    ``changed`` says in what the other run differs, where that is known.
+    """
     found = list(_rounds(folder).values())
     if not found:
         old = " (state.json is an earlier version's, which must finish it)" if (folder / "state.json").exists() else ""
@@ -53,8 +56,8 @@ def load_checkpoint(folder: Path, *, identity: str | None = None) -> dict[str, A
             continue
         if identity is not None and kept["identity"] != identity:
             raise RunError(
-                f"the checkpoint in {folder} is of another configuration, a run with other settings; resume with that "
-                "run's own, or choose another folder"
+                f"the checkpoint in {folder} is of another configuration, a run with other settings"
+                f"{f' ({changed})' if changed else ''}; resume with that run's own, or choose another folder"
             )
         if damage:
             warnings.warn(f"{found[0]} is damaged: going on from the checkpoint of round {kept['round']}", stacklevel=2)

@@ -26,7 +26,7 @@ from desketch.sketches import Sketch
 
 __all__ = ["Crew", "Participant", "SketchingParticipant", "encode_update", "encode_updates"]
 
-NOT_FINITE = "update: not finite; lower the step size of the local training"
+NOT_FINITE = "update: not finite; look for NaN in its data, or lower the step size of the local training"
 
 
 @runtime_checkable
@@ -145,12 +145,21 @@ def _updates(participants: Sequence[Participant], channel: Channel, w: Tensor, t
             yield members, rows, weights
             continue
         for participant in members:
-            if isinstance(participant, SketchingParticipant):
-                row, weight = _sketched(participant, channel, w, t)
-            else:
-                row, weight = participant.update(w, t)
-                _check(participant, row, weight, d=w.numel())
+            row, weight = _own(participant, channel, w, t)
             yield [participant], row[None], [float(weight)]
+
+
+def _own(participant: Participant, channel: Channel, w: Tensor, t: int) -> tuple[Tensor, float]:
+    """One client's update; what its own code raises says whose it is."""
+    try:
+        if isinstance(participant, SketchingParticipant):
+            return _sketched(participant, channel, w, t)
+        row, weight = participant.update(w, t)
+    except Exception as error:
+        error.add_note(f"raised by client {participant.client} in round {t}")
+        raise
+    _check(participant, row, weight, d=w.numel())
+    return row, weight
 
 
 def _sketched(participant: SketchingParticipant, channel: Channel, w: Tensor, t: int) -> tuple[Tensor, float]:

@@ -19,7 +19,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from math import inf, sqrt
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -36,6 +36,7 @@ class ServerOptimizer(ABC):
     """Turns broadcasts into steps of w; `apply` works in place and returns w."""
 
     name: str
+    averages: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -171,6 +172,7 @@ class Sgd(ServerOptimizer):
     """Algorithm 1 as printed: w += eta_global u_t."""
 
     name = "sgd"
+    averages: ClassVar[bool] = False
 
     @property
     def keeps_mean(self) -> bool:
@@ -308,4 +310,6 @@ def make_optimizer(
     """
     if name not in OPTIMIZERS:
         raise InputError(f"unknown server optimiser {name!r}; choose one of {', '.join(OPTIMIZERS)}")
+    if beta and not OPTIMIZERS[name].averages:
+        raise InputError(f"server optimiser {name} has no momentum, got {beta:g}; leave it out, or choose momentum")
     return OPTIMIZERS[name](eta_global=eta_global, beta=beta, client_momentum=client_momentum)

@@ -27,7 +27,7 @@ from desketch.fed.optimizers import ServerOptimizer
 from desketch.fed.secrecy import COHORT_FIELDS, public_facts, signal_facts
 from desketch.fed.server import Server
 
-__all__ = ["Attendance", "Federation", "Observer", "RoundRecord", "run"]
+__all__ = ["RESERVED", "Attendance", "Federation", "Observer", "RoundRecord", "run"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +92,10 @@ class RoundRecord:
         if public is None:
             return row
         return {name: value for name, value in row.items() if name not in COHORT_FIELDS} | public
+
+
+RESERVED = frozenset(RoundRecord.__dataclass_fields__) - {"metrics"}
+"""What a row calls its own: no metric may have such a name."""
 
 
 class Observer:

@@ -25,6 +25,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, Literal, Protocol
 
+import yaml
 from torch import Tensor
 
 from desketch.core.checkpoint import has_checkpoint, load_checkpoint, save_checkpoint
@@ -41,6 +42,7 @@ __all__ = ["Every", "RunFolder"]
 
 Every = int | Literal["auto"]
 EVERY, SLOW, SHARE = 10, 1.0, 20
+_NAMED = 5  # settings that an error names
 
 
 class Resumable(Protocol):
@@ -107,7 +109,8 @@ class RunFolder(Observer):
         metrics = self.path / "metrics.jsonl"
         if not has_checkpoint(self.path / "checkpoint") and not metrics.exists():
             return self.start()
-        self.federation.load_state_dict(load_checkpoint(self.path / "checkpoint", identity=self.identity))
+        state = load_checkpoint(self.path / "checkpoint", identity=self.identity, changed=self._changed())
+        self.federation.load_state_dict(state)
         self.saved = self.federation.t
         if self.book:
             self.book.resume()  # it may know of releases after the checkpoint
@@ -155,6 +158,15 @@ class RunFolder(Observer):
         save_checkpoint(self.path / "checkpoint", f.state_dict(), t=f.t, identity=self.identity)
         self.saved, self._ended = f.t, perf_counter()
         self._took = self._ended - started
+
+    def _changed(self) -> str:
+        """The settings that are not those of the run in the folder, for people."""
+        path = self.path / "config.yaml"
+        if self.config is None or not path.exists():
+            return ""
+        was, now = (yaml.safe_load(text) for text in (path.read_text(), self.config))
+        differ = [name for name in now if name in was and was[name] != now[name] and name != "rounds"]
+        return ", ".join(f"{name} was {was[name]}, now {now[name]}" for name in differ[:_NAMED])
 
     def _begin(self) -> None:
         for left in self.path.rglob(".*.tmp"):  # by a writer that was killed

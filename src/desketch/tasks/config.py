@@ -140,7 +140,9 @@ class RunConfig(_Strict):
         "momentum", description="server optimiser"
     )
     eta_global: float | Literal["auto"] = Field("auto", description="server step size, or auto")
-    momentum: float | None = Field(None, ge=0, lt=1, description="beta; default 0.9, or 0.5 under the automatic step")
+    momentum: float | None = Field(
+        None, ge=0, lt=1, description="beta; default 0.9, 0.5 under the automatic step, 0 with client momentum"
+    )
     client_momentum: float | Literal["auto"] = Field(
         "auto",
         description="clients send the running mean of their updates with this beta; 0: each update as it is; auto: 0.8 "

@@ -43,6 +43,9 @@ class Wire:
         ):
             if value not in table:
                 raise ConfigError(f"{name}: got {value!r}, expected one of {', '.join(table)}")
+        for name, number in (("compression", self.compression), ("b", 1 if self.b is None else self.b)):
+            if not isinstance(number, int | float) or (name == "b" and not isinstance(number, int)):
+                raise ConfigError(f"{name} is a number, got {number!r}")
         if not self.compression >= 1:
             raise ConfigError(f"compression is d/b and must be at least 1, got {self.compression}")
         if self.b is not None and self.b < 1:
