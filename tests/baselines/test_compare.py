@@ -15,7 +15,7 @@ from desketch.api.comparison import compare_methods
 from desketch.baselines import compare as module
 from desketch.baselines.compare import TUNING_SEEDS, Choice, Interval, Result, measure, ratio, tune
 from desketch.baselines.criterion import Point
-from desketch.baselines.methods import METHODS
+from desketch.baselines.methods import METHODS, fitted
 from desketch.baselines.store import TrialStore
 from desketch.baselines.trial import AVERAGES, Contest, Limits, Trial, train
 from desketch.core.flat import FlatModel
@@ -254,6 +254,17 @@ def test_sooner_is_sooner_than_clients_alone_on_the_validation_data(problem, tmp
     assert chosen(True) == [0.1, 0.4]
     assert chosen(True, alone=15) == [0.1, 0.1]  # known from before
     assert chosen(False, alone=1) == [0.1, 0.1]
+
+
+@pytest.mark.parametrize("method", METHODS.values(), ids=str)
+def test_grids_fit_small_models_and_stay_as_they_are_on_large_ones(method):
+    assert fitted(method, d=400_000) == method
+    small = fitted(method, d=1000)
+    assert len(small.grid) == len(method.grid)
+    for setting in small.grid:
+        if "density" in setting:
+            assert 12 <= setting["density"] * 1000 <= 1000  # entries of a message
+        assert 12 <= setting.get("b", 12) <= 1000 / 30
 
 
 def test_interrupted_comparisons_continue(problem, tmp_path, monkeypatch):

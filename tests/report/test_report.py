@@ -57,6 +57,14 @@ def test_nothing_is_fetched_and_foreign_text_is_escaped(html):
     assert "default-src 'none'" in html
 
 
+def test_a_run_without_a_metric_has_no_empty_plots(tmp_path):
+    rows = [{"round": t, "bytes_up": 9, "bytes_down": 9, "participants": 2, "eta_global": 0.1 * t} for t in (1, 2, 3)]
+    write_rows(tmp_path / "metrics.jsonl", rows)
+    page = render_report(tmp_path)
+    assert "give federate(evaluate=...)" in page
+    assert re.findall(r"<h3>(.*?)</h3>", page) == ["Server step"]
+
+
 def test_ids_are_unique_and_references_resolve(html):
     ids = re.findall(r'\bid="([^"]+)"', html)
     assert len(ids) == len(set(ids))

@@ -8,7 +8,7 @@ de-sketching leaves noise of std eta |y| / sqrt(b) in every weight, so b alone d
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from types import MappingProxyType
 from typing import Any
@@ -28,7 +28,7 @@ from desketch.fed.client import Participant
 from desketch.fed.local import ClientData, LocalWork
 from desketch.keys import Key
 
-__all__ = ["BUDGET", "METHODS", "Method", "Setting", "Wiring", "find_methods"]
+__all__ = ["BUDGET", "METHODS", "Method", "Setting", "Wiring", "find_methods", "fitted"]
 
 BUDGET = 4
 
@@ -51,6 +51,9 @@ class Wiring:
     client_momentum: float = 0.0
     local_steps: int = 1
 
+
+SIZED_FOR = 48_000  # weights: on smaller models the shares of the entries in the grids would be hardly any
+SKETCHED_FOR = 19_000  # weights: on smaller models the grid's b would be most of them
 
 Recruit = Callable[[Any, Sequence[ClientData], FlatModel, LocalWork], Sequence[Participant]]
 """Makes the participants of a method whose clients do not take gradient steps: given its channel, data and work."""
@@ -209,4 +212,16 @@ _ALL = (
            default=_one(b=4096, codec="sign1", eta_local=0.1, optimizer="momentum", eta_global="auto",
                         client_momentum="auto"), average=10),
 )  # fmt: skip
+
+
+def fitted(method: Method, *, d: int) -> Method:
+    """The method with a grid for d weights: on small models messages hold larger shares of the entries, fewer rows."""
+    fits: dict[str, Callable[[Any], Any]] = {
+        "density": lambda share: min(1.0, share * max(1.0, SIZED_FOR / d)),
+        "b": lambda b: max(1, round(b * min(1.0, d / SKETCHED_FOR))),
+    }
+    grid = [{name: fits.get(name, lambda same: same)(value) for name, value in one.items()} for one in method.grid]
+    return replace(method, grid=tuple(grid))
+
+
 METHODS: Mapping[str, Method] = MappingProxyType({method.name: method for method in _ALL})

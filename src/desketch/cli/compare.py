@@ -15,7 +15,7 @@ from rich.table import Table
 from desketch.api.comparison import compare_methods, make_problem, summary
 from desketch.baselines.compare import TUNING_SEEDS, Result
 from desketch.baselines.criterion import HOLD
-from desketch.baselines.methods import METHODS, find_methods
+from desketch.baselines.methods import METHODS, find_methods, fitted
 from desketch.baselines.store import TrialStore
 from desketch.baselines.trial import Limits
 from desketch.cli.document import emit
@@ -80,7 +80,7 @@ def compare(
     with progress_line() as tell:
         results = compare_methods(
             problem,
-            chosen,
+            [fitted(method, d=problem.engine(0).model.d) for method in chosen],
             seeds=seeds,
             limits=limits,
             store=TrialStore(out / "trials.json"),

@@ -46,12 +46,31 @@ def headline(run: RunRecord) -> str:
 
 def progress(run: RunRecord) -> str:
     """The metric against bytes, rounds and time on three links; other metrics, loss and step when recorded."""
+    parts = [
+        *(_judged(run) if np.isfinite(run.judged).any() else []),
+        *(
+            _optional(run, other.name, _heading(other), other.name, xlabel="round", ylabel=other.title)
+            for other in METRICS.values()
+            if other is not run.metric
+        ),
+        _optional(run, "loss", "Loss", "loss", xlabel="round", ylabel="loss"),
+        _optional(run, "eta_global", "Server step", "step", xlabel="round", ylabel="step of the server"),
+    ]
+    plots = f'<div class="plots">{"".join(parts)}</div>'
+    return plots if np.isfinite(run.judged).any() else f"<p>{_UNJUDGED}</p>{plots}"
+
+
+_UNJUDGED = "No metric was recorded: give federate(evaluate=...), a function of the model that returns them by name."
+
+
+def _judged(run: RunRecord) -> list[str]:
+    """The plots of what a run is judged by."""
     metric, judged, rounds, spent = run.metric, run.judged, run.rounds, run.bytes_per_client()
     title = _heading(metric)
     fedavg = run.summary.get("fedavg_bytes_per_client")
     marks = [("FedAvg, same rounds", float(fedavg))] if fedavg else []
     curves = [Series(label=name, x=run.seconds_on_link(rate), y=judged) for name, rate in LINKS.items()]
-    parts = [
+    return [
         _figure(
             "bytes",
             f"{title} against bytes",
@@ -78,15 +97,7 @@ def progress(run: RunRecord) -> str:
             "A round takes one client's share of the measured seconds plus its frames at the rate of its link."
             + _fedavg_times(fedavg),
         ),
-        *(
-            _optional(run, other.name, _heading(other), other.name, xlabel="round", ylabel=other.title)
-            for other in METRICS.values()
-            if other is not metric
-        ),
-        _optional(run, "loss", "Loss", "loss", xlabel="round", ylabel="loss"),
-        _optional(run, "eta_global", "Server step", "step", xlabel="round", ylabel="step of the server"),
     ]
-    return f'<div class="plots">{"".join(parts)}</div>'
 
 
 def attendance(run: RunRecord) -> str:
