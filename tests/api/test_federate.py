@@ -184,7 +184,9 @@ def test_a_kept_optimizer_is_kept_and_a_fresh_one_is_fresh():
 
 def test_a_folder_is_not_overwritten_and_not_resumed_by_another_run(tmp_path):
     train(out=tmp_path)
-    with pytest.raises(RunError, match="already holds a run"):
+    with pytest.raises(
+        RunError, match=r"already holds a run; continue it with resume=True \(--resume on the command line\)"
+    ):
         train(out=tmp_path)
     with pytest.raises(RunError, match="other settings"):
         train(out=tmp_path, resume=True, local_steps=5)
