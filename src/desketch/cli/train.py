@@ -9,7 +9,7 @@ from signal import Signals
 import typer
 
 from desketch.core.files import read_sealed
-from desketch.errors import InputError, RunError
+from desketch.errors import ConfigError, InputError, RunError
 
 _data = partial(typer.Option, rich_help_panel="Data and model")
 _clients = partial(typer.Option, rich_help_panel="Clients")
@@ -106,6 +106,8 @@ def train(
     from desketch.tasks import RunConfig
 
     settings = RunConfig.load(config, **{name: value for name, value in given.items() if value is not None})
+    if nodes is not None and settings.topology is None:
+        raise ConfigError(f"--nodes {nodes} counts the nodes of a topology; add --topology, or say --clients {nodes}")
     path = run_path(settings, out)
     summary = train_run(settings, out=path, resume=resume, progress=not quiet)
     emit(summary, json_to, lambda: show(summary, path), quiet=quiet)
