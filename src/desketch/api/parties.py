@@ -38,6 +38,7 @@ from desketch.keys import Key
 from desketch.privacy.per_example import PerExample
 from desketch.privacy.planning import RunShape, plan_private_run
 from desketch.privacy.settings import PrivacySettings
+from desketch.tasks.run_settings import MY_DATA
 from desketch.wire import Wire, run_id
 
 __all__ = ["Evaluate", "Parties", "Settings"]
@@ -118,7 +119,7 @@ class Parties:
         """The settings for people, as the run folder's ``config.yaml`` has them; the model and data are the user's."""
         s = self.settings
         return {
-            "task": "my data",
+            "task": MY_DATA,
             "model": type(self.model.module).__name__,
             "clients": len(self.clients),
             "rounds": rounds,

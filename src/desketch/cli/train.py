@@ -147,5 +147,8 @@ def _config_of(out: Path) -> Path:
     path = out / "config.yaml"
     if not path.is_file() and not (out / "checkpoint").is_dir():
         raise RunError(f"{out} holds no run to resume (no config.yaml); start it without --resume")
+    from desketch.tasks.run_settings import refuse_federate
+
+    refuse_federate(out, instead="go on in Python, with ds.federate(..., out=..., resume=True)")
     read_sealed(path, "give the settings of the run once more with --config FILE, beside --resume")
     return path
