@@ -162,7 +162,7 @@ def _drive(
         folder.resume() if resume else folder.start()
         kept.rows = list(folder.rows)
         observers.insert(0, folder)
-    with Progress(rounds, done=federation.t, show=progress) as bar:
+    with Progress(rounds, done=federation.t, rows=kept.rows, show=progress) as bar:
         run(federation, rounds=rounds, observer=Observers(*observers, bar))
     if path is not None:
         folder.checkpoint()
