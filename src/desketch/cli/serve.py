@@ -57,7 +57,10 @@ def serve(
             seconds=round_timeout,
             observer=Observers(bar, stop),
         )
-    emit(summary, json_to, lambda: show(summary, path), quiet=quiet)
+    if summary is None and stop.signal:
+        typer.echo(f"{stop.signal.name} ended the wait for the broker; nothing was begun", err=True)
+        raise typer.Exit(128 + stop.signal)
+    emit(summary, json_to, lambda: show(summary, path, command="desketch serve"), quiet=quiet)
     if stop.signal and summary["rounds"] < settings.rounds:
         typer.echo(
             f"{stop.signal.name} ended the run after round {summary['rounds']}; the same command goes on", err=True
