@@ -36,6 +36,14 @@ def elsewhere(tmp_path, monkeypatch):
         sys.modules["matplotlib.pyplot"].close("all")
 
 
+def test_names_that_the_text_of_a_page_imports_are_there():
+    pages = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs").glob("*.md"))
+    told = re.findall(r"`from (desketch[\w.]*) import (\w+)`", pages)
+    assert ("desketch.fed", "Observer") in told  # docs/python.md: what a callback may be
+    for module, name in told:
+        assert hasattr(importlib.import_module(module), name), f"{module} has no {name}"
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_the_python_of_a_page_runs(page):
     """Every block in turn, in one program; rounds are cut, since learning is tested elsewhere."""

@@ -184,7 +184,9 @@ def test_a_kept_optimizer_is_kept_and_a_fresh_one_is_fresh():
 
 def test_a_folder_is_not_overwritten_and_not_resumed_by_another_run(tmp_path):
     train(out=tmp_path)
-    with pytest.raises(RunError, match="already holds a run"):
+    with pytest.raises(
+        RunError, match=r"already holds a run; continue it with resume=True \(--resume on the command line\)"
+    ):
         train(out=tmp_path)
     with pytest.raises(RunError, match=r"other settings \(local_steps was 4, now 5\)"):
         train(out=tmp_path, resume=True, local_steps=5)
@@ -299,8 +301,9 @@ X, Y = blobs(1)[0]
         ({"clients": []}, "no clients"),
         ({"clients": [3]}, r"clients\[0\] is a int"),
         ({"clients": [ds.Client(X[:0], Y[:0])]}, "client 0 has no data"),
-        ({"clients": [ds.Client(X, Y + 1)]}, "labels 1..3"),
-        ({"clients": [ds.Client(X[:, :4], Y)]}, "does not take the first client's examples"),
+        ({"clients": [ds.Client(X, Y + 1)]}, "^client 0 has labels 1..3"),
+        ({"clients": [ds.Client(X, Y), ds.Client(X, Y + 1)]}, "^client 1 has labels 1..3, .*number the labels from 0"),
+        ({"clients": [ds.Client(X[:, :4], Y)]}, "does not take the examples of client 0"),
         ({"clients": [ds.Client((X * 10).long(), Y)]}, "int64"),
         ({"loss": None, "clients": [ds.Client(Rows(X, Y))]}, "needs loss"),
         ({"clients": [ds.Client(Dicts(X, Y))]}, "pairs"),

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
 import sys
 
 import pytest
 
 from desketch.cli.app import main
+from desketch.core.rows import write_rows
+from desketch.fed.rounds import RoundRecord
 from desketch.integrations.mqtt import broker
 from desketch.integrations.mqtt.deploy import MqttPlan
+from desketch.integrations.processes import free_port
 from desketch.tasks.config import RunConfig
 
 
@@ -48,6 +53,40 @@ def test_a_slip_is_named(capsys, monkeypatch, tmp_path, arguments, words):
     code, text = said(capsys, monkeypatch, *arguments)
     assert code == 2
     assert words in text
+
+
+@pytest.mark.parametrize("arguments", [["serve"], ["join", "--client", "0"]])
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_wait_for_a_broker(tmp_path, arguments, sent):
+    command = [sys.executable, "-m", "desketch", *arguments, f"mqtt://127.0.0.1:{free_port()}"]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        for line in process.stderr:
+            if "no connection to the broker" in line:
+                assert "Connection refused" in line
+                break
+        process.send_signal(sent)
+        assert process.wait(timeout=30) == 128 + sent  # the patience is a minute
+    assert not (tmp_path / "runs").exists()
+
+
+def test_serve_has_its_name_over_its_table_and_counts_the_bytes_of_earlier_rounds(capsys, monkeypatch, tmp_path):
+    def serve(address, config, folder, *, observer, **options):
+        observer.on_round(
+            RoundRecord(round=2, metrics={}, bytes_up=500, bytes_down=500, asked=1, participants=1, refused={},
+                        dropped=0, late=0, eta_global=1.0, digest="", seconds=0.0)
+        )  # fmt: skip
+        names = ("bytes_up_per_client", "bytes_down_per_client", "fedavg_bytes_per_client", "times_fewer_bytes")
+        return dict.fromkeys((*names, "seconds"), 1.0) | {
+            "rounds": 2, "stopped_by": "rounds", "replica_digest": "ab", "epsilon": None, "refused": None,
+            "skipped_rounds": None,
+        }  # fmt: skip
+
+    monkeypatch.setattr("desketch.integrations.mqtt.party.serve_over_mqtt", serve)
+    write_rows(tmp_path / "metrics.jsonl", [{"round": 1, "bytes_up": 4000, "bytes_down": 3000}])
+    code, text = said(capsys, monkeypatch, "serve", "mqtt://127.0.0.1", "--rounds", 2, "--out", tmp_path)
+    assert code == 0
+    assert text.startswith("desketch serve ")
+    assert "round 2/2, 8 kB on the wire" in text
 
 
 def test_a_missing_broker_is_named_with_its_package(capsys, monkeypatch):

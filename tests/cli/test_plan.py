@@ -100,6 +100,7 @@ def test_mini_batches_privacy_and_absence_cost_rounds():
         ([*FLAGS, "--codec", "int3"], "codecs are some of"),
         ([*FLAGS, "--noise-multiplier", "1"], "clip"),
         (FLAGS[:4] + FLAGS[5:], "--target-error"),
+        (["--target-error", "1", "--params", "9", "--clients", "2", "--smoothness", "1", "--gap", "1"], "--spread"),
         (["--target-error", "1", "--params", "9", "--clients", "2", "--smoothness", "1", "--gap", "1",
           "--strong-convexity", "0"], "--distance"),
     ],
@@ -108,6 +109,14 @@ def test_mistakes_are_named(flags, match):
     result = CliRunner().invoke(app, flags)
     assert isinstance(result.exception, ValueError | InputError)
     assert match in str(result.exception)
+
+
+def test_the_example_that_a_bare_plan_prints_runs():
+    printed = CliRunner().invoke(app, []).stdout
+    (line,) = [line for line in printed.splitlines() if "--params" in line]
+    result = CliRunner().invoke(app, line.split()[2:])
+    assert result.exit_code == 0, result.exception
+    assert result.stdout.startswith("Send ")
 
 
 def test_units():

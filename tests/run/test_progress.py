@@ -1,7 +1,14 @@
 """What is said of rounds in a pipe, and of refused updates."""
 
+import torch
+
+import desketch as ds
+from desketch.api.configured import train_run
+from desketch.core.rows import read_rows
+from desketch.core.units import human_bytes
 from desketch.fed.rounds import RoundRecord
 from desketch.run.progress import Progress, refusals
+from desketch.tasks import RunConfig
 
 
 def record(t):
@@ -19,6 +26,41 @@ def test_a_pipe_gets_lines_while_the_rounds_go_on(capsys):
             assert said.count("\n") == 1
             assert f"round {t}/3, accuracy 0.5, {t - 1} kB on the wire" in said
             assert ("left)" in said) == (t == 2)
+
+
+def test_the_bytes_of_rounds_before_a_resumption_count(capsys):
+    rows = [{"round": 1, "bytes_up": 4000, "bytes_down": 3000}, {"round": 2}]  # a row may say nothing of bytes
+    with Progress(3, done=2, rows=rows, show=True) as bar:
+        bar.on_round(record(3))
+    assert "8 kB on the wire" in capsys.readouterr().err
+
+
+def total(folder):
+    return human_bytes(sum(row["bytes_up"] + row["bytes_down"] for row in read_rows(folder / "metrics.jsonl").rows))
+
+
+def test_a_resumed_configured_run_counts_all_its_bytes(capsys, tmp_path):
+    for rounds in (3, 4):
+        config = RunConfig(model="softmax", clients=3, local_steps=1, rounds=rounds)
+        train_run(config, out=tmp_path, resume=rounds == 4, progress=True)
+    assert f"{total(tmp_path)} on the wire" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_resumed_run_of_a_program_counts_all_its_bytes(capsys, tmp_path):
+    x, y = torch.ones(8, 3), torch.ones(8, 1)
+    for rounds in (3, 4):
+        torch.manual_seed(0)
+        ds.federate(
+            torch.nn.Linear(3, 1),
+            [ds.Client(x, y), ds.Client(x, y)],
+            loss=torch.nn.functional.mse_loss,
+            rounds=rounds,
+            wire=ds.Wire(compression=1, codec="f32"),
+            out=tmp_path,
+            resume=rounds == 4,
+            progress=True,
+        )
+    assert f"{total(tmp_path)} on the wire" in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_nothing_is_said_where_no_progress_is_wanted(capsys):

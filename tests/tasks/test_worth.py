@@ -31,6 +31,7 @@ def test_the_sentence_has_the_numbers_and_says_what_to_do():
         "one client alone, with no byte sent, had 80.00% validation accuracy after the local steps of 5 rounds, "
         "this run 90.00%: communicating removed 50% of the error"
     )
+    assert "the local steps of 1 round, this run" in Worth("accuracy", 0.8, 0.9, 1, 1).sentence()
     behind = Worth("perplexity", 10.0, 12.0, 3, 5).sentence()
     assert behind.startswith("3 clients alone")
     assert "added 20% to the error" in behind

@@ -24,6 +24,7 @@ from desketch.api.promise import Promise
 from desketch.api.run import Run
 from desketch.core.flat import FlatModel
 from desketch.core.locks import sole_writer
+from desketch.core.rows import read_rows
 from desketch.errors import ConfigError, InputError, PrivacyError
 from desketch.fed.channel import SketchChannel
 from desketch.fed.client import Participant
@@ -141,7 +142,8 @@ def serve(
                 return {}
             return evaluate(flat.load(session.model_vector).eval())
 
-        bar = stack.enter_context(Progress(rounds, done=session.t, show=progress))
+        past = () if folder is None else read_rows(folder / "metrics.jsonl").rows
+        bar = stack.enter_context(Progress(rounds, done=session.t, rows=past, show=progress))
         keys = None if credentials is None else Path(credentials)
         carrier = stack.enter_context(MqttCarrier(address, credentials=keys, clients=clients))
         Rounds(

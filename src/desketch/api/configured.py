@@ -60,7 +60,9 @@ def _run_in(path: Path, setup: Setup, *, resume: bool, progress: bool) -> dict[s
             _resume(config, path, folder)
         else:
             folder.start()
-        with Progress(config.rounds, done=party.t, show=progress, metric=setup.task.goal.metric) as bar:
+        with Progress(
+            config.rounds, done=party.t, rows=folder.rows, show=progress, metric=setup.task.goal.metric
+        ) as bar:
             extra = [_TensorBoard(path / "tensorboard")] if config.tensorboard else []
             turnout = Turnout()
             rounds(Observers(folder, bar, stop, turnout, *extra))

@@ -37,6 +37,7 @@ from desketch.keys import Key
 from desketch.privacy.per_example import PerExample
 from desketch.privacy.planning import RunShape, plan_private_run
 from desketch.privacy.settings import PrivacySettings
+from desketch.tasks.run_settings import MY_DATA
 from desketch.wire import Wire, run_id
 
 __all__ = ["Evaluate", "Parties", "Settings"]
@@ -132,7 +133,7 @@ class Parties:
         """The settings for people, as the run folder's ``config.yaml`` has them; the model and data are the user's."""
         s = self.settings
         return {
-            "task": "my data",
+            "task": MY_DATA,
             "model": type(self.model.module).__name__,
             "clients": len(self.clients),
             "rounds": rounds,
@@ -229,7 +230,7 @@ class Parties:
         data: Sequence[ClientData] = OnDemand(len(self.clients), self._data)
         data = list(data) if at_once else data
         sample = data[0].x[:2], data[0].y[:2]
-        self._try(sample)
+        self._try(sample, 0)
         return tensor_clients(data, make_engine(self.model, sample, privacy=privacy), self.work, privacy=privacy)
 
     def one(self, place: int, privacy: Privacy | None = None) -> Participant:
@@ -238,7 +239,7 @@ class Parties:
         if not self.batched or not isinstance(client, Client):
             return self._one(place, client)
         data = self._tensors(place, client)
-        self._try((data.x[:2], data.y[:2]))
+        self._try((data.x[:2], data.y[:2]), place)
         engine = LoopEngine(self.model, privacy.step if privacy else None)
         return tensor_clients([data], engine, self.work, privacy=privacy)[0]
 
@@ -294,32 +295,37 @@ class Parties:
             **({} if client.collate is None else {"collate": client.collate}),
         )
 
-    def _try(self, sample: tuple[Tensor, Tensor]) -> None:
+    def _try(self, sample: tuple[Tensor, Tensor], first: int) -> None:
         """One forward pass before anything starts: shapes, types and labels that do not fit are found here."""
         x, y = sample
         try:
             with torch.no_grad():
                 output = self.model.module(x)
                 if self.loss is nn.functional.cross_entropy and not y.is_floating_point():
-                    self._check_labels(int(output.shape[1]))
+                    self._check_labels(int(output.shape[1]), first)
                 value = self.model.batch_loss(output, y)
+        except InputError:  # it says itself whose labels do not fit
+            raise
         except (RuntimeError, TypeError, IndexError, ValueError) as error:
             raise InputError(
-                f"the model or the loss does not take the first client's examples, x {tuple(x.shape)} {x.dtype} and y "
-                f"{tuple(y.shape)} {y.dtype}: {str(error).splitlines()[0]}"
+                f"the model or the loss does not take the examples of client {first}, x {tuple(x.shape)} {x.dtype} and "
+                f"y {tuple(y.shape)} {y.dtype}: {str(error).splitlines()[0]}"
             ) from error
         if not isinstance(value, Tensor) or value.numel() != 1:
             raise InputError("loss(output, y) must return one number, the mean over the batch")
 
-    def _check_labels(self, classes: int) -> None:
-        for place, client in enumerate(looked_at(self.clients)):
+    def _check_labels(self, classes: int, first: int) -> None:
+        for place, client in enumerate(looked_at(self.clients), start=first):
             if (
                 isinstance(client, Client)
                 and len(client.y)
                 and not 0 <= int(client.y.min()) <= int(client.y.max()) < classes
             ):
                 low, high = int(client.y.min()), int(client.y.max())
-                raise InputError(f"client {place} has labels {low}..{high}, the model tells 0..{classes - 1} apart")
+                raise InputError(
+                    f"client {place} has labels {low}..{high}, the model tells 0..{classes - 1} apart; number the "
+                    "labels from 0, or give the model an output for each"
+                )
 
     @property
     def sizes(self) -> list[int]:

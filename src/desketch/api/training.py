@@ -16,6 +16,7 @@ from desketch.api.parties import Evaluate, Parties, Settings
 from desketch.api.run import Run
 from desketch.core.files import sealed_json, sealed_yaml, write_durably
 from desketch.core.locks import sole_writer
+from desketch.core.strict import strict
 from desketch.core.tree import pack_tensors
 from desketch.errors import BudgetError, ConfigError, DesketchError, InputError
 from desketch.fed.client import Participant
@@ -172,7 +173,7 @@ def _drive(
         folder.resume() if resume else folder.start()
         kept.rows = list(folder.rows)
         observers.insert(0, folder)
-    with Progress(rounds, done=federation.t, show=progress) as bar:
+    with Progress(rounds, done=federation.t, rows=kept.rows, show=progress) as bar:
         run(federation, rounds=rounds, observer=Observers(*observers, bar))
     if path is not None:
         folder.checkpoint()
@@ -182,7 +183,7 @@ def _drive(
     result = parties.result(federation, kept.rows, rounds, path)
     if path is not None:
         write_durably(path / "model.safetensors", pack_tensors(parties.model.unflatten(federation.model_vector)))
-        write_durably(path / "summary.json", sealed_json(result.summary(), indent=2))
+        write_durably(path / "summary.json", sealed_json(strict(result.summary()), indent=2))
         if kept.rows:
             from desketch.report import write_report  # it draws plots: not before they are wanted
 

@@ -96,11 +96,13 @@ def audit(
 
 def _of_run(folder: Path) -> dict[str, Any]:
     """The settings of a run that an audit shares with it."""
-    from desketch.tasks import RunConfig
+    from desketch.tasks.run_settings import settings_of
 
-    if not (folder / "config.yaml").is_file():
-        raise InputError(f"{folder} is no run folder (it has no config.yaml); give one that `desketch train` wrote")
-    config = RunConfig.load(folder / "config.yaml")
+    config = settings_of(
+        folder,
+        instead="give one of those, or the settings as flags: --model module:function (yours), --task npz:FILE (your "
+        "examples), --family, --compression, --codec, --batch, --local-steps and --eta-local",
+    )
     if config.batch_size is None:
         raise InputError("the run took full gradients of clients of many sizes; say --batch N, the size to audit")
     if config.dp is not None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from desketch.core.files import write_durably
+from desketch.core.strict import strict
 
 __all__ = ["emit"]
 
@@ -21,11 +22,11 @@ def emit(
     The files that were written, ``also`` among them, are named under the table; ``quiet`` prints neither.
     """
     if json_to == "-":
-        sys.stdout.write(json.dumps(document) + "\n")
+        sys.stdout.write(json.dumps(strict(document)) + "\n")
         return
     if not quiet:
         show()
     if json_to is not None:
-        write_durably(Path(json_to), json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+        write_durably(Path(json_to), json.dumps(strict(document), indent=1, ensure_ascii=False) + "\n")
     if not quiet and (wrote := [*map(str, also), *([json_to] if json_to else [])]):
         print(f"wrote {' and '.join(wrote)}")

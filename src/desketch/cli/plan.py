@@ -25,8 +25,8 @@ from desketch.theory.planner import Question
 _INTRODUCTION = """desketch plan says how many numbers to send, in which code, how often, and what that costs.
 
   desketch plan --model mlp:64 --task digits      estimate what is needed from your model and data
-  desketch plan --from-run runs/mine              ... or from a run of desketch train
-  desketch plan --params 1e6 --clients 20 --smoothness 1 --distance 10 --target-error 1e-3
+  desketch plan --from-run runs/NAME              ... or from the folder that desketch train printed
+  desketch plan --params 1e6 --clients 20 --smoothness 1 --distance 10 --spread 1 --target-error 1e-3
                                                   ... or give the constants of the theorems yourself
 
 Add your link (--uplink 500kbit --latency 100ms) and what to save (--objective bits); --help lists all options."""

@@ -37,6 +37,7 @@ def serve(
     from desketch.api.configured import run_path
     from desketch.cli.document import emit
     from desketch.cli.train_show import show
+    from desketch.core.rows import read_rows
     from desketch.fed.rounds import Observers
     from desketch.run.progress import Progress
     from desketch.run.signals import stop_on_signals
@@ -45,7 +46,8 @@ def serve(
     address, serve_over_mqtt = _engine(url, insecure)
     settings = RunConfig.load(config, clients=clients, rounds=rounds, task=task, model=model)
     path = run_path(settings, out)
-    with stop_on_signals() as stop, Progress(settings.rounds, show=not quiet) as bar:
+    past = read_rows(path / "metrics.jsonl").rows
+    with stop_on_signals() as stop, Progress(settings.rounds, done=len(past), rows=past, show=not quiet) as bar:
         summary = serve_over_mqtt(
             address,
             settings,
@@ -55,7 +57,10 @@ def serve(
             seconds=round_timeout,
             observer=Observers(bar, stop),
         )
-    emit(summary, json_to, lambda: show(summary, path), quiet=quiet)
+    if summary is None and stop.signal:
+        typer.echo(f"{stop.signal.name} ended the wait for the broker; nothing was begun", err=True)
+        raise typer.Exit(128 + stop.signal)
+    emit(summary, json_to, lambda: show(summary, path, command="desketch serve"), quiet=quiet)
     if stop.signal and summary["rounds"] < settings.rounds:
         typer.echo(
             f"{stop.signal.name} ended the run after round {summary['rounds']}; the same command goes on", err=True

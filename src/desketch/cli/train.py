@@ -9,7 +9,7 @@ from signal import Signals
 import typer
 
 from desketch.core.files import read_sealed
-from desketch.errors import InputError, RunError
+from desketch.errors import ConfigError, InputError, RunError
 
 _data = partial(typer.Option, rich_help_panel="Data and model")
 _clients = partial(typer.Option, rich_help_panel="Clients")
@@ -106,6 +106,8 @@ def train(
     from desketch.tasks import RunConfig
 
     settings = RunConfig.load(config, **{name: value for name, value in given.items() if value is not None})
+    if nodes is not None and settings.topology is None:
+        raise ConfigError(f"--nodes {nodes} counts the nodes of a topology; add --topology, or say --clients {nodes}")
     path = run_path(settings, out)
     summary = train_run(settings, out=path, resume=resume, progress=not quiet)
     emit(summary, json_to, lambda: show(summary, path), quiet=quiet)
@@ -145,5 +147,8 @@ def _config_of(out: Path) -> Path:
     path = out / "config.yaml"
     if not path.is_file() and not (out / "checkpoint").is_dir():
         raise RunError(f"{out} holds no run to resume (no config.yaml); start it without --resume")
+    from desketch.tasks.run_settings import refuse_federate
+
+    refuse_federate(out, instead="go on in Python, with ds.federate(..., out=..., resume=True)")
     read_sealed(path, "give the settings of the run once more with --config FILE, beside --resume")
     return path

@@ -17,9 +17,9 @@ __all__ = ["show"]
 _ENDS = {"interrupt": ", then interrupted", "budget": ", then the privacy budget was spent"}
 
 
-def show(summary: dict[str, Any], path: Path) -> None:
+def show(summary: dict[str, Any], path: Path, *, command: str = "desketch train") -> None:
     """Print the summary; an interrupted run says how to go on."""
-    table = Table(title="desketch train", show_header=False, title_justify="left")
+    table = Table(title=command, show_header=False, title_justify="left")
     table.add_column(style="bold")
     table.add_column(justify="right")
     times = _times(summary["times_fewer_bytes"])

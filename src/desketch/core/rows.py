@@ -1,6 +1,7 @@
 """``metrics.jsonl``: one sealed JSON object a line, so that a bad line costs itself and no other.
 
-A line that a kill cut off is the last one and no damage: its round is not finished, or is computed again.
+A line that a kill cut off is the last one and no damage: its round is not finished, or is computed again.  A number
+that is not finite is null: JSON has no word for it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from desketch.core.files import append_durably, intact, sealed_json, write_durably
+from desketch.core.strict import strict
 
 __all__ = ["Rows", "append_row", "read_rows", "write_rows"]
 
@@ -36,12 +38,12 @@ class Rows:
 
 def append_row(path: Path, row: Mapping[str, Any]) -> None:
     """Add a finished round; it is on the disk when this returns."""
-    append_durably(path, sealed_json(row))
+    append_durably(path, sealed_json(strict(row)))
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     """Replace the file by these rows."""
-    write_durably(path, b"".join(map(sealed_json, rows)))
+    write_durably(path, b"".join(sealed_json(strict(row)) for row in rows))
 
 
 def read_rows(path: Path) -> Rows:

@@ -93,7 +93,10 @@ class RunFolder(Observer):
     def start(self) -> None:
         """Begin a new run; a folder that already holds one is refused."""
         if (self.path / "metrics.jsonl").exists() or has_checkpoint(self.path / "checkpoint"):
-            raise RunError(f"{self.path} already holds a run; add --resume to continue it, or choose another folder")
+            raise RunError(
+                f"{self.path} already holds a run; continue it with resume=True (--resume on the command line), or "
+                "choose another folder"
+            )
         make_folder(self.path)
         self._begin()
         if self.book:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any
 
@@ -23,10 +23,19 @@ _NAMED = 3  # clients of one line
 class Progress(Observer):
     """Shows when the standard error is a terminal, or when told to; refused updates are named, a line a kind and round.
 
-    With ``metric`` that one is shown, in its own unit; else the first two of whatever is evaluated.
+    With ``metric`` that one is shown, in its own unit; else the first two of whatever is evaluated.  ``rows`` are those
+    of the ``done`` rounds before a run was resumed: their bytes count.
     """
 
-    def __init__(self, rounds: int, *, done: int = 0, show: bool | None = None, metric: Metric | None = None) -> None:
+    def __init__(
+        self,
+        rounds: int,
+        *,
+        done: int = 0,
+        rows: Iterable[Mapping[str, Any]] = (),
+        show: bool | None = None,
+        metric: Metric | None = None,
+    ) -> None:
         columns = (
             rich_progress.TextColumn("round"),
             rich_progress.MofNCompleteColumn(),
@@ -41,7 +50,8 @@ class Progress(Observer):
         self._log = Log() if shown and not console.is_terminal else None
         self._rounds, self._before = rounds, done
         self._line = self._bar.add_task("", total=rounds, completed=done, metrics="", sent="")
-        self._sent, self._metric = 0, metric
+        self._sent = sum(row.get("bytes_up", 0) + row.get("bytes_down", 0) for row in rows)
+        self._metric = metric
 
     def __enter__(self) -> Progress:
         self._bar.start()

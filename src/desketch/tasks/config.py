@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -20,12 +19,14 @@ from desketch.core.files import sealed_yaml, write_durably
 from desketch.errors import ConfigError
 from desketch.privacy.settings import PerStep, PrivacySettings, SketchClip
 from desketch.sketches import FAMILIES
+from desketch.tasks.config_file import read_settings
 from desketch.wire import CODEC_TABLE, Wire
 
 __all__ = ["DpConfig", "RunConfig"]
 
 # fields that do not change what is computed in a round: a run may be resumed with other values
 _FREE = frozenset({"rounds", "out", "evaluate_every", "checkpoint_every", "tensorboard", "capture", "engine", "device"})
+_FLAGS = {"mechanism": "dp per-step or --dp sketch-clip"}  # where a flag has another name than its field
 
 
 class _Strict(BaseModel):
@@ -247,6 +248,7 @@ class RunConfig(_Strict):
                 "captured frames say who was asked, which client-level privacy with fraction < 1 needs to be secret: "
                 "leave capture out, or set fraction 1"
             )
+        self._check_task()
         if self.robust is not None:
             self._check_robust(self.robust)
         if self.client_momentum not in ("auto", 0):
@@ -260,6 +262,17 @@ class RunConfig(_Strict):
                 "fraction, dropout and straggler need a server; with a topology use node_failures and edge_failures"
             )
         return self
+
+    def _check_task(self) -> None:
+        """Refuse what only another kind of task takes; here and not in `load_task`, as all fields are in every file."""
+        kind, fields = self.task.partition(":")[0], type(self).model_fields
+        if self.label is not None and kind != "csv":
+            raise ValueError(
+                f"label names columns of a task csv:FILE, got label {self.label!r} of {self.task}: drop it"
+            )
+        for name in ("level", "context"):
+            if kind != "text" and (value := getattr(self, name)) != fields[name].default:
+                raise ValueError(f"{name} is a setting of a task text:FILE, got {name} {value} of {self.task}: drop it")
 
     def _check_robust(self, spec: str) -> None:
         """Refuse a rule that this run could not apply."""
@@ -278,7 +291,7 @@ class RunConfig(_Strict):
     @classmethod
     def load(cls, path: str | Path | None = None, **settings: Any) -> Self:
         """Read a file (if given), lay ``settings`` over it (``None`` means: not set; ``dp`` merges), and check."""
-        values = {} if path is None else _read(Path(path))
+        values = {} if path is None else read_settings(Path(path))
         given = {name: value for name, value in settings.items() if value is not None}
         if isinstance(given.get("dp"), Mapping):
             own = {name: value for name, value in given["dp"].items() if value is not None}
@@ -350,34 +363,6 @@ class RunConfig(_Strict):
         return name if kind == "column" else None
 
 
-def _read(path: Path) -> dict[str, Any]:
-    readers: dict[str, Callable[[str], Any]] = {".yaml": _read_yaml, ".yml": _read_yaml, ".toml": tomllib.loads}
-    if path.suffix not in readers:
-        raise ConfigError(f"a configuration is a .yaml, .yml or .toml file, got {path}")
-    try:
-        values = readers[path.suffix](path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"cannot read configuration {path}: {error}") from None
-    if values is not None and (not isinstance(values, dict) or not all(isinstance(name, str) for name in values)):
-        raise ConfigError(f"{path} must hold settings as name: value, got {type(values).__name__}")
-    return values or {}
-
-
-class _NoRepeats(yaml.SafeLoader):
-    """YAML in which a name may stand once: PyYAML would silently keep the last."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        names = [self.construct_object(key, deep=True) for key, _ in node.value]
-        twice = next((name for name in names if names.count(name) > 1), None)
-        if twice is not None:
-            raise yaml.YAMLError(f"{twice!r} is set twice, near line {node.start_mark.line + 1}; keep one of them")
-        return super().construct_mapping(node, deep)
-
-
-def _read_yaml(text: str) -> Any:
-    return yaml.load(text, Loader=_NoRepeats)  # a SafeLoader
-
-
 def _explain(error: ValidationError) -> str:
     """One line per wrong field: where, why, what was got."""
     lines = []
@@ -386,6 +371,9 @@ def _explain(error: ValidationError) -> str:
             str(part) for part in item["loc"] if not str(part).startswith(("literal", "float", "constrained"))
         )
         reason = item["msg"].removeprefix("Value error, ")
+        if item["type"] == "missing":  # only privacy has settings without a default
+            name = str(item["loc"][-1])
+            reason = f"not given; set dp.{name}, or --{_FLAGS.get(name, name)} on the command line"
         got = "" if item["type"] == "value_error" or isinstance(item["input"], dict) else f" (got {item['input']!r})"
         lines.append(f"{where}: {reason}{got}" if where else f"{reason}{got}")
     return "; ".join(dict.fromkeys(lines))

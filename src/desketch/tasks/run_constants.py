@@ -15,19 +15,21 @@ from desketch.tasks.curvature import Curvature, estimate_curvature
 from desketch.tasks.data import load_task
 from desketch.tasks.models import build_model
 from desketch.tasks.partitions import partition
+from desketch.tasks.run_settings import settings_of
 
 __all__ = ["WARM_STEPS", "estimate_config", "estimate_run"]
 
 WARM_STEPS = 100
 _AGAIN = "write it again: desketch train --resume"
+_GIVE_THEM = (
+    "give one of those, or the constants yourself: --params, --clients, --smoothness, --distance, --spread and "
+    "--target-error (desketch plan alone prints such a line)"
+)
 
 
 def estimate_run(folder: Path) -> Curvature:
     """Estimate at the run's last weights, or after a short descent where none were saved."""
-    file = folder / "config.yaml"
-    if not file.is_file():
-        raise ConfigError(f"no {file}: expected a run folder written by `desketch train`")
-    return estimate_config(RunConfig.load(file), folder)
+    return estimate_config(settings_of(folder, instead=_GIVE_THEM), folder)
 
 
 def estimate_config(config: RunConfig, folder: Path | None = None) -> Curvature:

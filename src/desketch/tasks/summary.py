@@ -13,6 +13,7 @@ from torch import Tensor
 
 import desketch
 from desketch.core.files import sealed_json, write_durably
+from desketch.core.strict import strict
 from desketch.core.tree import pack_tensors
 from desketch.fed.mechanism import Privacy
 from desketch.fed.signal import first_rounds
@@ -88,7 +89,7 @@ def summarise(
 def write_outcome(path: Path, setup: Setup, party: Finished, summary: Mapping[str, Any]) -> None:
     """Write the model and the summary into the run folder."""
     write_durably(path / "model.safetensors", pack_tensors(setup.model.unflatten(party.model_vector)))
-    write_durably(path / "summary.json", sealed_json(summary, indent=2))
+    write_durably(path / "summary.json", sealed_json(strict(summary), indent=2))
 
 
 def capture_meta(setup: Setup) -> dict[str, Any]:

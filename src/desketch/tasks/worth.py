@@ -57,7 +57,7 @@ class Worth:
         who = "one client" if self.clients == 1 else f"{self.clients} clients"
         found = (
             f"{who} alone, with no byte sent, had {metric.show(self.alone)} validation {metric.title} after the local "
-            f"steps of {self.round} rounds, this run {metric.show(self.together)}"
+            f"steps of {self.round} round{'s' * (self.round != 1)}, this run {metric.show(self.together)}"
         )
         if self.pays:
             return f"{found}: communicating removed {self.gain:.0%} of the error"

@@ -40,7 +40,8 @@ class _OfTheValue(_Single):
         demand(
             not noise.client_factor or problem.spread is not None,
             f"{self.label} with rounded messages or absent clients needs a bound zeta on the clients' spread "
-            "mean_c|grad f_c - grad f|² <= zeta² (or G on their gradients); give one",
+            "mean_c|grad f_c - grad f|² <= zeta², or G on their gradients; give one: desketch plan --spread or "
+            "--gradient-bound, zeta or G of a Problem",
         )
 
     def noise_energy(self, problem: Problem, K: int) -> float:

@@ -374,6 +374,24 @@ def test_no_broker_is_said_after_the_patience():
         Link(Address.parse(f"mqtt://127.0.0.1:{free_port()}"), name="0").open(patience=0.2)
 
 
+def test_a_broker_that_is_not_there_yet_is_said_once_and_the_wait_ends_when_told(caplog):
+    from desketch.integrations.mqtt.address import Address
+    from desketch.integrations.processes import free_port
+
+    url = f"mqtt://127.0.0.1:{free_port()}"
+    link = Link(Address.parse(url), name="0")
+    looks = []  # what was said by each of them
+
+    def stop():
+        looks.append([record.message for record in caplog.records if record.name == "desketch"])
+        return len(looks) > 20 and bool(looks[-20])
+
+    assert link.open(stop=stop) is False
+    link.close()
+    (line,) = looks[-1]
+    assert line.startswith(f"no connection to the broker at {url} yet ([Errno 111] Connection refused); trying again")
+
+
 def test_a_gone_client_is_no_longer_there(broker):
     with broker.carrier() as carrier:
         with Threads(broker.client(1, lambda order: order)):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -67,9 +67,9 @@ class MqttCarrier(Carrier):
             keepalive=keepalive,
         )
 
-    def open(self, *, patience: float = 60.0) -> None:
-        """Connect to the broker."""
-        self.link.open(patience=patience)
+    def open(self, *, patience: float = 60.0, stop: Callable[[], bool] = lambda: False) -> bool:
+        """Connect to the broker; False when ``stop`` ended the wait for it."""
+        return self.link.open(patience=patience, stop=stop)
 
     def close(self, *, over: bool = False) -> None:
         """Leave; clients that are told the run is ``over`` end too."""

@@ -122,7 +122,7 @@ class MqttClient:
         patience: float = 60.0,
     ) -> None:
         """Connect and answer; returns when the run is over, or ``stop`` says so."""
-        self.link.open(patience=patience)
+        self.link.open(patience=patience, stop=stop)
         try:
             while not stop():
                 self.link.check()

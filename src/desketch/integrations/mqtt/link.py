@@ -47,6 +47,7 @@ _TAKEN_OVER = 0x8E
 _HOPELESS = {0x81, 0x84, 0x85, 0x86, 0x87, 0x8A, 0x8C, 0x95, 0x9C, 0x9D}  # CONNACK reasons that waiting does not mend
 
 Receive = Callable[[Sequence[Message]], None]
+_LOG = logging.getLogger("desketch")
 
 
 class Link:
@@ -108,18 +109,33 @@ class Link:
         client.enable_logger(_errors(self._on_log))  # with on_log, paho would write a line about every packet
         self._thread = threading.Thread(target=self._run, name=f"mqtt {name}", daemon=True)
 
-    def open(self, *, patience: float = 60.0) -> None:
-        """Connect; a broker that is not there yet is waited for, ``patience`` seconds at most."""
-        deadline = time.monotonic() + patience
+    def open(self, *, patience: float = 60.0, stop: Callable[[], bool] = lambda: False) -> bool:
+        """Connect; a broker that is not there yet is said so, and waited for, ``patience`` seconds at most.
+
+        Whether the connection stands: False when ``stop`` ended the wait; the link is then to be closed, as always.
+        """
+        deadline, told = time.monotonic() + patience, False
+        until = time.strftime("%H:%M:%S", time.localtime(time.time() + patience))
         self._thread.start()
         while not self._standing.wait(0.05):
             self.check()
+            if stop():
+                return False
+            if self._last_error and not told:
+                told = True
+                _LOG.warning(
+                    "no connection to the broker at %s yet (%s); trying again until %s, start it meanwhile",
+                    self.address.url,
+                    self._last_error,
+                    until,
+                )
             if time.monotonic() > deadline:
                 self.close()
                 raise RunError(
                     f"no broker answers at {self.address.url} ({self._last_error or 'no answer'}); is it running, and "
                     "is the address right? desketch deploy --engine mqtt writes one that can be started"
                 )
+        return True
 
     def check(self) -> None:
         """Raise what ended the link, if anything did."""
@@ -156,7 +172,8 @@ class Link:
         the broker has not read yet.
         """
         self._closing.set()
-        if last is not None and self.connected:
+        stood = self.connected
+        if last is not None and stood:
             info = self._client.publish(*last, qos=1, retain=retain)
             self._wake()
             with suppress(RuntimeError, ValueError):
@@ -165,7 +182,7 @@ class Link:
             self._client.disconnect()
         self._wake()
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
-            self._thread.join(10.0)
+            self._thread.join(10.0 if stood else 1.0)  # where nothing stands, nothing is lost
         self._standing.clear()
 
     def traffic(self) -> Traffic:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -78,9 +79,16 @@ def serve_over_mqtt(
     seconds: float = 300.0,
     qos: int = QOS,
     observer: Observer | None = None,
-) -> dict[str, Any]:
-    """Serve a configured run, once ``nodes`` clients (default: all) are there; returns its summary."""
-    with MqttCarrier(address, credentials=credentials, clients=config.clients, qos=qos) as carrier:
+) -> dict[str, Any] | None:
+    """Serve a configured run, once ``nodes`` clients (default: all) are there.
+
+    Returns its summary; None when the observer said stop before there was a broker, and nothing was begun.
+    """
+    carrier = MqttCarrier(address, credentials=credentials, clients=config.clients, qos=qos)
+    with ExitStack() as stack:
+        stack.push(carrier)  # it is opened here, to be told when to stop
+        if not carrier.open(stop=lambda: observer is not None and observer.stop):
+            return None
         return serve_configured(
             config,
             folder,
