@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from desketch.api.client import Client
+from desketch.api.examples import check_kind, is_tensors, kind_of, try_model
 from desketch.api.run import Run
 from desketch.core.flat import FlatModel
 from desketch.core.on_demand import OnDemand, OnDemandTable, looked_at
@@ -84,7 +85,7 @@ class Parties:
         if len(clients) == 0:
             raise InputError("there are no clients; give at least one Client")
         for place, client in enumerate(looked_at(clients)):
-            _check_kind(place, client)
+            check_kind(place, client)
         check_tensor_weights(settings.tensor_weights)
         if optimizer is not None and not callable(optimizer):
             raise ConfigError(
@@ -106,7 +107,7 @@ class Parties:
         local = settings.statistics == "local"
         self.was_training = module.training
         self.model = FlatModel(module, *([loss] if pairwise and loss else []), local_statistics=local)
-        self.batched = pairwise and optimizer is None and not local and all(_is_tensors(c) for c in looked_at(clients))
+        self.batched = pairwise and optimizer is None and not local and all(is_tensors(c) for c in looked_at(clients))
         self.device = self.model.device
         self.work = LocalWork(
             steps=settings.local_steps, eta=settings.eta_local, batch=settings.batch_size, seed=settings.seed
@@ -230,7 +231,7 @@ class Parties:
         data: Sequence[ClientData] = OnDemand(len(self.clients), self._data)
         data = list(data) if at_once else data
         sample = data[0].x[:2], data[0].y[:2]
-        self._try(sample, 0)
+        try_model(self.model, self.loss, sample, self.clients)
         return tensor_clients(data, make_engine(self.model, sample, privacy=privacy), self.work, privacy=privacy)
 
     def one(self, place: int, privacy: Privacy | None = None) -> Participant:
@@ -239,7 +240,7 @@ class Parties:
         if not self.batched or not isinstance(client, Client):
             return self._one(place, client)
         data = self._tensors(place, client)
-        self._try((data.x[:2], data.y[:2]), place)
+        try_model(self.model, self.loss, (data.x[:2], data.y[:2]), self.clients, first=place)
         engine = LoopEngine(self.model, privacy.step if privacy else None)
         return tensor_clients([data], engine, self.work, privacy=privacy)[0]
 
@@ -260,11 +261,11 @@ class Parties:
 
     def _tensors(self, place: int, client: Client | Participant) -> ClientData:
         device = self.device
-        if not isinstance(client, Client) or not _is_tensors(client):
+        if not isinstance(client, Client) or not is_tensors(client):
             raise InputError(f"clients[{place}] is {client!r}; clients[0] is made of tensors, and so must all be")
         if len(client.y) == 0:
             raise InputError(f"client {place} has no data; leave it out")
-        like = _kind(client)
+        like = kind_of(client)
         if self._first is None:
             self._first = place, like
         if like != self._first[1]:
@@ -274,7 +275,7 @@ class Parties:
         return ClientData(place, client.data.to(device), client.y.to(device), weight=client.weight or 0.0)
 
     def _one(self, place: int, client: Client | Participant) -> Participant:
-        _check_kind(place, client)
+        check_kind(place, client)
         if not isinstance(client, Client):
             return client
         if client.train is not None:
@@ -294,38 +295,6 @@ class Parties:
             keep_optimizer=client.keep_optimizer,
             **({} if client.collate is None else {"collate": client.collate}),
         )
-
-    def _try(self, sample: tuple[Tensor, Tensor], first: int) -> None:
-        """One forward pass before anything starts: shapes, types and labels that do not fit are found here."""
-        x, y = sample
-        try:
-            with torch.no_grad():
-                output = self.model.module(x)
-                if self.loss is nn.functional.cross_entropy and not y.is_floating_point():
-                    self._check_labels(int(output.shape[1]), first)
-                value = self.model.batch_loss(output, y)
-        except InputError:  # it says itself whose labels do not fit
-            raise
-        except (RuntimeError, TypeError, IndexError, ValueError) as error:
-            raise InputError(
-                f"the model or the loss does not take the examples of client {first}, x {tuple(x.shape)} {x.dtype} and "
-                f"y {tuple(y.shape)} {y.dtype}: {str(error).splitlines()[0]}"
-            ) from error
-        if not isinstance(value, Tensor) or value.numel() != 1:
-            raise InputError("loss(output, y) must return one number, the mean over the batch")
-
-    def _check_labels(self, classes: int, first: int) -> None:
-        for place, client in enumerate(looked_at(self.clients), start=first):
-            if (
-                isinstance(client, Client)
-                and len(client.y)
-                and not 0 <= int(client.y.min()) <= int(client.y.max()) < classes
-            ):
-                low, high = int(client.y.min()), int(client.y.max())
-                raise InputError(
-                    f"client {place} has labels {low}..{high}, the model tells 0..{classes - 1} apart; number the "
-                    "labels from 0, or give the model an output for each"
-                )
 
     @property
     def sizes(self) -> list[int]:
@@ -404,22 +373,3 @@ class Parties:
             folder=folder,
             clients=self.participants,
         )
-
-
-def _check_kind(place: int, client: object) -> None:
-    if not isinstance(client, Client | Participant):
-        raise InputError(
-            f"clients[{place}] is a {type(client).__name__}; give desketch.Client(...), or an object with an "
-            "id `client` and a method `update(w, t)`"
-        )
-
-
-def _kind(client: Client) -> str:
-    """The shape and type of one example and its label."""
-    parts = (f"{name} {tuple(part.shape[1:])} {part.dtype}" for name, part in (("x", client.data), ("y", client.y)))
-    return " and ".join(parts)
-
-
-def _is_tensors(client: object) -> bool:
-    """Whether an engine can train it together with others of its kind."""
-    return isinstance(client, Client) and client.has_tensors and not client.keep_optimizer
