@@ -190,8 +190,8 @@ def test_a_folder_is_not_overwritten_and_not_resumed_by_another_run(tmp_path):
         train(out=tmp_path)
     with pytest.raises(RunError, match=r"other settings \(local_steps was 4, now 5\)"):
         train(out=tmp_path, resume=True, local_steps=5)
-    with pytest.raises(RunError, match="local_optimizer was plain steps, now Adam"):
-        train(out=tmp_path, resume=True, optimizer=lambda p: torch.optim.Adam(p, lr=0.01))
+    with pytest.raises(RunError, match="local_optimizer was plain steps, now SGD"):
+        train(out=tmp_path, resume=True, optimizer=lambda p: torch.optim.SGD(p, lr=0.01))
 
 
 def test_a_run_goes_on_from_its_own_weights_whatever_the_model_came_with(tmp_path):
