@@ -18,7 +18,7 @@ from desketch.core.files import sealed_json, sealed_yaml, write_durably
 from desketch.core.locks import sole_writer
 from desketch.core.strict import strict
 from desketch.core.tree import pack_tensors
-from desketch.errors import BudgetError, ConfigError, DesketchError, InputError
+from desketch.errors import ConfigError, DesketchError, InputError
 from desketch.fed.client import Participant
 from desketch.fed.module_client import MakeOptimizer
 from desketch.fed.robust import Rule, parse_rule
@@ -178,8 +178,6 @@ def _drive(
     if path is not None:
         folder.checkpoint()
     turnout.check(answers=federation.privacy is None)
-    if federation.spent_budget and federation.t == 0:
-        raise BudgetError("the privacy budget does not allow a single round; raise epsilon, or add more noise")
     result = parties.result(federation, kept.rows, rounds, path)
     if path is not None:
         write_durably(path / "model.safetensors", pack_tensors(parties.model.unflatten(federation.model_vector)))

@@ -257,11 +257,16 @@ def run(federation: Federation, *, rounds: int, observer: Observer | None = None
 
 
 def _affords(f: Federation, t: int) -> bool:
-    """Charge the ledger for round t before anything is released; False when the budget does not allow it."""
+    """Charge the ledger for round t before anything is released; False when the budget does not allow it.
+
+    A budget for no round at all is an error: an untrained model must not look like a result.
+    """
     try:
         if f.privacy:
             f.privacy.ledger.charge(t)
     except BudgetError:
+        if t == 1:
+            raise
         f.spent_budget = True
     return not f.spent_budget
 
