@@ -211,4 +211,5 @@ def _setting(row: dict[str, Any]) -> str:
     shown = [f"{name} {1 / value:g}⁻¹" if name == "density" else f"{name} {value}" for name, value in setting.items()]
     if "codec_down" in row["setting"]:
         shown.insert(1, f"{row['setting']['codec']} up, {row['setting']['codec_down']} down")
-    return ", ".join([*shown, f"mean of {row['average_last']}"] if row["average_last"] > 1 else shown)
+    shown += [f"mean of {row['average_last']}"] if row["average_last"] > 1 else []
+    return ", ".join([*shown, f"tuned on {row['tuning_seeds']} seeds"] if row.get("tuning_seeds", 0) > 1 else shown)
