@@ -47,7 +47,6 @@ def train(clients=None, **changes):
         ({"optimizer": torch.optim.SGD(net().parameters(), lr=0.1)}, "optimizer is a function .* got SGD"),
         ({"server_optimizer": "sgd", "momentum": 0.2}, "sgd has no momentum, got 0.2"),
     ],
-    ids=str,
 )
 def test_settings_of_the_wrong_kind_are_named(changes, said):
     with pytest.raises((ConfigError, InputError), match=said):

@@ -256,8 +256,9 @@ def test_sooner_is_sooner_than_clients_alone_on_the_validation_data(problem, tmp
     assert chosen(False, alone=1) == [0.1, 0.1]
 
 
-@pytest.mark.parametrize("method", METHODS.values(), ids=str)
-def test_grids_fit_small_models_and_stay_as_they_are_on_large_ones(method):
+@pytest.mark.parametrize("name", METHODS)
+def test_grids_fit_small_models_and_stay_as_they_are_on_large_ones(name):
+    method = METHODS[name]
     assert fitted(method, d=400_000) == method
     small = fitted(method, d=1000)
     assert len(small.grid) == len(method.grid)
