@@ -131,3 +131,9 @@ def test_is_frozen():
 def test_configuration_needs_no_torch():
     code = "import sys; from desketch.tasks import RunConfig; RunConfig(); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_momentum_for_an_optimiser_without_any_is_refused():
+    with pytest.raises(ConfigError, match=r"sgd has no momentum, got 0\.2"):
+        RunConfig(server_optimizer="sgd", momentum=0.2)
+    assert RunConfig(server_optimizer="sgd", momentum=0.0).momentum == 0.0

@@ -31,6 +31,7 @@ from desketch.fed.client import Participant
 from desketch.fed.client_momentum import client_beta
 from desketch.fed.iterates import make_average
 from desketch.fed.module_client import MakeOptimizer
+from desketch.fed.optimizers import check_momentum
 from desketch.fed.robust import Rule, parse_rule
 from desketch.fed.rounds import Observers
 from desketch.privacy.accountants import epsilon
@@ -107,6 +108,7 @@ def serve(
     from desketch.integrations.mqtt.address import Address
     from desketch.integrations.mqtt.carrier import REPEAT_SECONDS, MqttCarrier
 
+    check_momentum(server_optimizer, momentum)
     address = Address.parse(url, insecure=insecure)
     flat, was_training = FlatModel(model), model.training
     promise = privacy and Promise(privacy=privacy, rounds=rounds, clients=clients, fraction=fraction)

@@ -21,6 +21,7 @@ from desketch.core.tree import pack_tensors
 from desketch.errors import ConfigError, DesketchError, InputError
 from desketch.fed.client import Participant
 from desketch.fed.module_client import MakeOptimizer
+from desketch.fed.optimizers import check_momentum
 from desketch.fed.robust import Rule, parse_rule
 from desketch.fed.rounds import Federation, Observer, Observers, RoundRecord, run
 from desketch.fed.turnout import Turnout
@@ -117,6 +118,7 @@ def federate(
     """
     _check(rounds=rounds, evaluate_every=evaluate_every, checkpoint_every=checkpoint_every, local_steps=local_steps)
     _check_kinds(wire, privacy, average, seed)
+    check_momentum(server_optimizer, momentum)
     if not torch.is_grad_enabled():
         raise InputError(
             "federate trains, which needs gradients: call it outside of torch.no_grad() and inference_mode()"

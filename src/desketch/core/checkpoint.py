@@ -8,6 +8,7 @@ rounds between are computed again.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,9 @@ def has_checkpoint(folder: Path) -> bool:
     return bool(_rounds(folder))
 
 
-def load_checkpoint(folder: Path, *, identity: str | None = None, changed: str = "") -> dict[str, Any]:
+def load_checkpoint(
+    folder: Path, *, identity: str | None = None, changed: Callable[[], str] = lambda: ""
+) -> dict[str, Any]:
     """Read the newest checkpoint that is whole; refuse one of another run, and say so if a newer one is damaged.
 
     ``changed`` says in what the other run differs, where that is known.
@@ -55,9 +58,10 @@ def load_checkpoint(folder: Path, *, identity: str | None = None, changed: str =
             damage.append(error)
             continue
         if identity is not None and kept["identity"] != identity:
+            differs = f" ({said})" if (said := changed()) else ""
             raise RunError(
-                f"the checkpoint in {folder} is of another configuration, a run with other settings"
-                f"{f' ({changed})' if changed else ''}; resume with that run's own, or choose another folder"
+                f"the checkpoint in {folder} is of another configuration, a run with other settings{differs}; resume "
+                "with that run's own, or choose another folder"
             )
         if damage:
             warnings.warn(f"{found[0]} is damaged: going on from the checkpoint of round {kept['round']}", stacklevel=2)

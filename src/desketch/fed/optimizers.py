@@ -25,11 +25,11 @@ import torch
 from torch import Tensor
 
 from desketch.core.vectors import BLOCK, dot, norm
-from desketch.errors import InputError
+from desketch.errors import ConfigError, InputError
 from desketch.fed.auto_step import AutoStep, round16
 from desketch.fed.update import Update
 
-__all__ = ["OPTIMIZERS", "ServerOptimizer", "make_optimizer"]
+__all__ = ["OPTIMIZERS", "ServerOptimizer", "check_momentum", "make_optimizer"]
 
 
 class ServerOptimizer(ABC):
@@ -297,6 +297,12 @@ def _default_beta(*, auto: bool, clients: float) -> float:
     return 0.5 if auto else 0.9
 
 
+def check_momentum(name: str, beta: float | None) -> None:
+    """Refuse a momentum that a user set for an optimiser that has none."""
+    if beta and name in OPTIMIZERS and not OPTIMIZERS[name].averages:
+        raise ConfigError(f"server optimiser {name} has no momentum, got {beta:g}; leave it out, or choose momentum")
+
+
 def make_optimizer(
     name: str = "momentum",
     *,
@@ -310,6 +316,4 @@ def make_optimizer(
     """
     if name not in OPTIMIZERS:
         raise InputError(f"unknown server optimiser {name!r}; choose one of {', '.join(OPTIMIZERS)}")
-    if beta and not OPTIMIZERS[name].averages:
-        raise InputError(f"server optimiser {name} has no momentum, got {beta:g}; leave it out, or choose momentum")
     return OPTIMIZERS[name](eta_global=eta_global, beta=beta, client_momentum=client_momentum)

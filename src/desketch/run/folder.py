@@ -112,7 +112,7 @@ class RunFolder(Observer):
         metrics = self.path / "metrics.jsonl"
         if not has_checkpoint(self.path / "checkpoint") and not metrics.exists():
             return self.start()
-        state = load_checkpoint(self.path / "checkpoint", identity=self.identity, changed=self._changed())
+        state = load_checkpoint(self.path / "checkpoint", identity=self.identity, changed=self._changed)
         self.federation.load_state_dict(state)
         self.saved = self.federation.t
         if self.book:
@@ -165,9 +165,12 @@ class RunFolder(Observer):
     def _changed(self) -> str:
         """The settings that are not those of the run in the folder, for people."""
         path = self.path / "config.yaml"
-        if self.config is None or not path.exists():
+        try:
+            was, now = (yaml.safe_load(text) for text in (path.read_bytes(), self.config or b""))
+        except (OSError, yaml.YAMLError):  # lost or damaged: it is written again
             return ""
-        was, now = (yaml.safe_load(text) for text in (path.read_text(), self.config))
+        if not isinstance(was, dict) or not isinstance(now, dict):
+            return ""
         differ = [name for name in now if name in was and was[name] != now[name] and name != "rounds"]
         return ", ".join(f"{name} was {was[name]}, now {now[name]}" for name in differ[:_NAMED])
 

@@ -249,6 +249,8 @@ class RunConfig(_Strict):
                 "leave capture out, or set fraction 1"
             )
         self._check_task()
+        if self.momentum and self.server_optimizer == "sgd":
+            raise ValueError(f"server_optimizer sgd has no momentum, got {self.momentum:g}: drop it, or take momentum")
         if self.robust is not None:
             self._check_robust(self.robust)
         if self.client_momentum not in ("auto", 0):
