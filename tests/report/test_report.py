@@ -61,7 +61,7 @@ def test_a_run_without_a_metric_has_no_empty_plots(tmp_path):
     rows = [{"round": t, "bytes_up": 9, "bytes_down": 9, "participants": 2, "eta_global": 0.1 * t} for t in (1, 2, 3)]
     write_rows(tmp_path / "metrics.jsonl", rows)
     page = render_report(tmp_path)
-    assert "give federate(evaluate=...)" in page
+    assert "No metric is recorded yet" in page
     assert re.findall(r"<h3>(.*?)</h3>", page) == ["Server step"]
 
 

@@ -30,10 +30,9 @@ def is_tensors(client: object) -> bool:
     return isinstance(client, Client) and client.has_tensors and not client.keep_optimizer
 
 
-def kind_of(client: Client) -> str:
+def kind_of(x: Tensor, y: Tensor) -> tuple[object, ...]:
     """The shape and type of one example and its label."""
-    parts = (f"{name} {tuple(part.shape[1:])} {part.dtype}" for name, part in (("x", client.data), ("y", client.y)))
-    return " and ".join(parts)
+    return x.shape[1:], x.dtype, y.shape[1:], y.dtype
 
 
 def try_model(

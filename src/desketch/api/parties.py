@@ -102,7 +102,6 @@ class Parties:
             raise ConfigError("statistics='local' evaluates every client's own model; give the clients as a list")
         self.clients, self.settings, self.loss, self.optimizer = clients, settings, loss, optimizer
         self.measure = evaluate
-        self._first: tuple[int, str] | None = None  # a client, and what its examples are like
         pairwise = loss is not None and not takes_model(loss)
         local = settings.statistics == "local"
         self.was_training = module.training
@@ -232,6 +231,11 @@ class Parties:
         data = list(data) if at_once else data
         sample = data[0].x[:2], data[0].y[:2]
         try_model(self.model, self.loss, sample, self.clients)
+        seen = {kind_of(*sample)}
+        for one in looked_at(data):  # a model may take examples of several lengths
+            if (kind := kind_of(one.x, one.y)) not in seen:
+                seen.add(kind)
+                try_model(self.model, self.loss, (one.x[:2], one.y[:2]), (), first=one.client)
         return tensor_clients(data, make_engine(self.model, sample, privacy=privacy), self.work, privacy=privacy)
 
     def one(self, place: int, privacy: Privacy | None = None) -> Participant:
@@ -265,13 +269,6 @@ class Parties:
             raise InputError(f"clients[{place}] is {client!r}; clients[0] is made of tensors, and so must all be")
         if len(client.y) == 0:
             raise InputError(f"client {place} has no data; leave it out")
-        like = kind_of(client)
-        if self._first is None:
-            self._first = place, like
-        if like != self._first[1]:
-            raise InputError(
-                f"client {place} has examples {like}, client {self._first[0]} {self._first[1]}; all must be alike"
-            )
         return ClientData(place, client.data.to(device), client.y.to(device), weight=client.weight or 0.0)
 
     def _one(self, place: int, client: Client | Participant) -> Participant:

@@ -77,10 +77,11 @@ def compare(
         batch=batch,
     )
     limits = Limits(target=target, rounds=rounds, every=every)
+    d = problem.engine(0).model.d
     with progress_line() as tell:
         results = compare_methods(
             problem,
-            [fitted(method, d=problem.engine(0).model.d) for method in chosen],
+            [fitted(method, d=d) for method in chosen],
             seeds=seeds,
             limits=limits,
             store=TrialStore(out / "trials.json"),

@@ -60,7 +60,7 @@ def progress(run: RunRecord) -> str:
     return plots if np.isfinite(run.judged).any() else f"<p>{_UNJUDGED}</p>{plots}"
 
 
-_UNJUDGED = "No metric was recorded: give federate(evaluate=...), a function of the model that returns them by name."
+_UNJUDGED = "No metric is recorded yet; a run of federate has some with evaluate=, a function of the model."
 
 
 def _judged(run: RunRecord) -> list[str]:
