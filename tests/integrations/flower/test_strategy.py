@@ -503,6 +503,8 @@ def test_a_rule_and_sizes_reach_the_session_or_are_refused():
     strategy._open(arrays, ConfigRecord(), ConfigRecord(), 3)
     aggregator = strategy.session.server.replica.channel.aggregator
     assert (aggregator.rule.spec, aggregator.sizes) == ("trimmed-mean:beta=0.1", {0: 30.0})
+    with pytest.raises(ConfigError, match="sgd has no momentum"):
+        SketchStrategy(optimizer="sgd", beta=0.2)
     with pytest.raises(ConfigError, match="expected one of none"):
         SketchStrategy(robust="median")
     with pytest.raises(InputError, match="a session has its own rule"):

@@ -21,6 +21,7 @@ from desketch.core.locks import sole_writer
 from desketch.errors import InputError, RunError
 from desketch.fed.client_momentum import client_beta
 from desketch.fed.mechanism import Privacy
+from desketch.fed.optimizers import check_momentum
 from desketch.fed.robust import Rule, rule_of
 from desketch.fed.rounds import Observer
 from desketch.integrations.flower.carrier import GridCarrier
@@ -116,6 +117,7 @@ class SketchStrategy(FedAvg):  # type: ignore[misc]  # flwr is not typed here
         on_round: Callable[[dict[str, Any]], None] = lambda row: None,
         observer: Observer | None = None,
     ) -> None:
+        check_momentum(optimizer, beta)
         if session is not None and privacy is not None:
             raise InputError("a session has its own privacy; give privacy= to the session, not to the strategy too")
         if privacy is not None:  # a session's was warned of where it was made
