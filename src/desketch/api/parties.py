@@ -38,7 +38,7 @@ from desketch.keys import Key
 from desketch.privacy.per_example import PerExample
 from desketch.privacy.planning import RunShape, plan_private_run
 from desketch.privacy.settings import PrivacySettings
-from desketch.tasks.run_settings import MY_DATA
+from desketch.run.folder import MY_DATA
 from desketch.wire import Wire, run_id
 
 __all__ = ["Evaluate", "Parties", "Settings"]

@@ -38,11 +38,12 @@ from desketch.fed.mechanism import Privacy
 from desketch.fed.rounds import Observer, RoundRecord
 from desketch.privacy.book import LedgerBook
 
-__all__ = ["Every", "RunFolder"]
+__all__ = ["MY_DATA", "Every", "RunFolder"]
 
 Every = int | Literal["auto"]
 EVERY, SLOW, SHARE = 10, 1.0, 20
 _NAMED = 5  # settings that an error names
+MY_DATA = "my data"  # the task in a config.yaml of `desketch.federate`
 
 
 class Resumable(Protocol):

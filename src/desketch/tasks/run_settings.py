@@ -11,11 +11,10 @@ from pathlib import Path
 import yaml
 
 from desketch.errors import ConfigError
+from desketch.run.folder import MY_DATA
 from desketch.tasks.config import RunConfig
 
-__all__ = ["MY_DATA", "refuse_federate", "settings_of"]
-
-MY_DATA = "my data"  # the task in a config.yaml of `desketch.federate`
+__all__ = ["refuse_federate", "settings_of"]
 
 
 def settings_of(folder: Path, *, instead: str) -> RunConfig:
